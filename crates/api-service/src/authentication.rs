@@ -218,11 +218,6 @@ impl Sessions {
     }
 }
 
-/// Returns every session id of a request's cookies. None of them need be known.
-pub(crate) fn session_ids(request: &HttpRequest) -> impl Iterator<Item = &str> {
-    cookie::session_ids(request.headers())
-}
-
 /// Lets only administrators pass, within the rate limit, and no cross-site write.
 pub(crate) async fn admins_only(
     authentication: Data<Authentication>,

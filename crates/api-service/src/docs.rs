@@ -1,20 +1,27 @@
 //! The API's description as texts: the OpenAPI document for programs, a page for people, and the contracts of messages.
 
-mod contracts;
 mod deliveries;
 mod html;
-mod json_text;
 mod page;
 
 use actix_web::web::Bytes;
-use serde_json::Value;
+use ledger::Most;
+use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
-pub(crate) use self::{contracts::SCHEMAS, page::RECEIVERS};
-use crate::openapi::document;
+pub(crate) use self::page::RECEIVERS;
+use crate::problem::ApiError;
 
 /// The page's style sheet.
 pub(crate) const STYLE: &str = include_str!("docs/style.css");
+
+/// The names and texts of the messages' JSON Schemas.
+pub(crate) const SCHEMAS: [(&str, &str); 4] = [
+    ("envelope.schema.json", include_str!("../../../proto-schemas/envelope.schema.json")),
+    ("event.schema.json", include_str!("../../../proto-schemas/event.schema.json")),
+    ("job.schema.json", include_str!("../../../proto-schemas/job.schema.json")),
+    ("notice.schema.json", include_str!("../../../proto-schemas/notice.schema.json")),
+];
 
 /// Rendered once, at the start.
 #[derive(Clone)]
@@ -25,14 +32,38 @@ pub(crate) struct Docs {
 }
 
 impl Docs {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        let document = document(limits);
+    pub(crate) fn new(limits: &Limits, most: Most) -> Self {
+        let document = document(limits, most);
         let page = page::render(&document).into();
-        Self { json: text(&document).into(), page, asyncapi: contracts::asyncapi().into() }
+        Self { json: format!("{document:#}\n").into(), page, asyncapi: asyncapi().into() }
     }
 }
 
-/// The document's text, as it is committed and served.
-pub(crate) fn text(document: &Value) -> String {
-    format!("{document:#}\n")
+/// The committed OpenAPI document, with this version and the limits that are in force.
+fn document(limits: &Limits, most: Most) -> Value {
+    // The tests show that the text is JSON, and that each place exists.
+    let mut document: Value =
+        serde_json::from_str(include_str!("../../../proto-schemas/openapi.json")).unwrap_or_default();
+    let detail = |error: ApiError| json!(error.to_string());
+    for (place, value) in [
+        ("/info/version", json!(env!("CARGO_PKG_VERSION"))),
+        ("/components/schemas/WebhookName/maxLength", json!(limits.name_chars)),
+        ("/components/schemas/WebhookUrl/maxLength", json!(limits.url_chars)),
+        ("/components/examples/too_many_webhooks/value/detail", detail(ApiError::TooManyWebhooks(most.webhooks))),
+        ("/components/examples/too_many_deleted_webhooks/value/detail", detail(ApiError::TooManyDeleted(most.deleted))),
+        ("/components/examples/body_too_large/value/detail", detail(ApiError::BodyTooLarge(limits.request_body_bytes))),
+    ] {
+        if let Some(place) = document.pointer_mut(place) {
+            *place = value;
+        }
+    }
+    document
 }
+
+/// The AsyncAPI document. Its references lead to where the schemas are served.
+fn asyncapi() -> String {
+    include_str!("../../../proto-schemas/asyncapi.yaml").replace("$ref: './", "$ref: './schemas/")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,12 @@
 //! The handlers, one file for each resource. Only the table of routes names them.
 
 mod body;
-pub(crate) mod cancellations;
 pub(crate) mod deliveries;
 pub(crate) mod docs;
 pub(crate) mod event_types;
 pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod recoveries;
-pub(crate) mod resends;
 pub(crate) mod stats;
 pub(crate) mod test_deliveries;
 pub(crate) mod webhooks;

@@ -1,37 +1,4 @@
 //! Every error of the API, and what the client is told about it.
-//!
-//! | error | status | code |
-//! |---|---|---|
-//! | no session, an unknown or an expired one | 401 | `not_logged_in` |
-//! | a session of another role | 403 | `not_an_admin` |
-//! | a write from another site's page | 403 | `cross_site` |
-//! | an unknown path or id, another tenant's id | 404 | `not_found` |
-//! | an event of which the tenant has none | 404 | `unknown_event` |
-//! | a path that does not take the method | 405 | `method_not_allowed` |
-//! | a body that is too slow | 408 | `body_too_slow` |
-//! | a form of the console that is posted twice | 409 | `registered_before` |
-//! | a form of the console without the session's token | 403 | `stale_form` |
-//! | a tenant with as many webhooks as it may have | 409 | `too_many_webhooks` |
-//! | a tenant with ten times as many deleted webhooks | 409 | `too_many_deleted_webhooks` |
-//! | a resend of a delivery that is older than what is kept | 409 | `too_old` |
-//! | a resend or a recovery of deliveries whose bodies have expired | 409 | `body_expired` |
-//! | a resend of a delivery with 1,000 attempts | 409 | `too_many_attempts` |
-//! | a resend or a recovery while what waits is being cancelled | 409 | `cancelling` |
-//! | a recovery while another one of the webhook is running | 409 | `recovering` |
-//! | a test for a webhook that is paused | 409 | `webhook_inactive` |
-//! | a body that is too large | 413 | `body_too_large` |
-//! | a body that does not claim to be JSON | 415 | `unsupported_media_type` |
-//! | a body that is not JSON | 400 | `malformed_json` |
-//! | a body that breaks off | 400 | `incomplete_body` |
-//! | violations in the query string | 400 | `invalid_parameters` |
-//! | a query string that is too long | 414 | `query_too_long` |
-//! | violations in fields | 422 | `validation_failed` |
-//! | a tenant's requests come too fast | 429 | `too_many_requests` |
-//! | the database is unavailable | 503 | `unavailable` |
-//! | too many unknown sessions are being looked up | 503 | `busy` |
-//! | the database does not confirm a change | 503 | `unavailable` |
-//! | it is unknown whether the caller is logged in | 503 | `unavailable` |
-//! | anything else | 500 | `internal_error` |
 
 pub(crate) mod body;
 pub(crate) mod page;
@@ -87,7 +54,7 @@ pub(crate) enum ApiError {
     #[error("your organization has {0} webhooks, the maximum: delete a webhook first")]
     TooManyWebhooks(u32),
     #[error(
-        "your organization has deleted {0} webhooks whose logs are still kept, the maximum: register again after the first of these logs have expired"
+        "your organization has deleted {0} webhooks whose logs are still kept, the maximum: register again in two hours, when those without deliveries are forgotten, or after the first of these logs have expired"
     )]
     TooManyDeleted(u32),
     #[error("this form belongs to another session, or was open for too long: load the page again")]
@@ -245,26 +212,7 @@ fn seconds(wait: Duration) -> u64 {
 
 impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
-        match error {
-            LedgerError::Unavailable(_)
-            | LedgerError::PasswordFile(_)
-            | LedgerError::Tls(_)
-            | LedgerError::ReadOnly
-            | LedgerError::SharedSession
-            | LedgerError::Lost
-            | LedgerError::Timeout(_) => Self::Unavailable(error),
-            LedgerError::Url(_)
-            | LedgerError::TlsOption(_)
-            | LedgerError::TlsTwice { .. }
-            | LedgerError::TlsFile(_)
-            | LedgerError::TwoPasswords
-            | LedgerError::Query(_)
-            | LedgerError::Row { .. }
-            | LedgerError::Migration(_)
-            | LedgerError::OtherBaseline
-            | LedgerError::Randomness
-            | LedgerError::Unreadable { .. } => Self::unexpected(error),
-        }
+        if error.is_unavailable() { Self::Unavailable(error) } else { Self::unexpected(error) }
     }
 }
 

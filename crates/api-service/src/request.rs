@@ -12,11 +12,16 @@ mod stats_query;
 
 pub(crate) use self::{
     cursor::Cursors,
-    fields::{Checked, Fields, event_type},
-    json::{Members, Need, PATIENCE, members, read as read_body},
-    page::{DEFAULT_LIMIT, LONGEST_QUERY, List, MAX_LIMIT, Parameters, Query, cut},
+    fields::{Checked, Fields, FromBody, event_type},
+    json::{Members, Need, members, read as read_body},
+    page::{LONGEST_QUERY, List, Parameters, Query, cut},
     path::Id,
     recovery::RecoveryRequest,
-    registration::{Registration, change as read_change},
+    registration::Registration,
     stats_query::{Span, StatsQuery, length as step_length},
+};
+#[cfg(test)]
+pub(crate) use self::{
+    json::PATIENCE,
+    page::{DEFAULT_LIMIT, MAX_LIMIT},
 };

@@ -12,10 +12,7 @@ use traces::Traces;
 use crate::{
     answer::UNMATCHED,
     authentication::{self, Authentication},
-    handlers::{
-        cancellations, deliveries, docs, event_types, events, history, recoveries, resends, stats, test_deliveries,
-        webhooks,
-    },
+    handlers::{deliveries, docs, event_types, events, history, recoveries, stats, test_deliveries, webhooks},
     methods::{get, nothing},
     metrics::Metrics,
     pages,
@@ -72,10 +69,10 @@ fn table(config: &mut ServiceConfig, metrics: &Metrics) {
         .service(at("/webhooks/{id}/test/", "POST").route(post().to(test_deliveries::create)))
         .service(at("/webhooks/{id}/deliveries/", "GET, HEAD").route(get().to(deliveries::list)))
         .service(at("/webhooks/{id}/deliveries/{delivery_id}/", "GET, HEAD").route(get().to(deliveries::read)))
-        .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(resends::create)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(deliveries::resend)))
         .service(at("/webhooks/{id}/recover/", "POST").route(post().to(recoveries::begin)))
         .service(at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD").route(get().to(recoveries::read)))
-        .service(at("/webhooks/{id}/cancel/", "POST").route(post().to(cancellations::create)))
+        .service(at("/webhooks/{id}/cancel/", "POST").route(post().to(webhooks::cancel)))
         .service(at("/events/{event_id}/", "GET, HEAD").route(get().to(events::read)))
         .service(at("/webhooks/{id}/stats/", "GET, HEAD").route(get().to(stats::read)))
         .service(at("/webhooks/{id}/notices/", "GET, HEAD").route(get().to(history::notices)))

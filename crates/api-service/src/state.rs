@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use domain::Destinations;
 use ledger::{Kept, Ledger, Most, SecretKeys};
-use service_kit::Settings;
+use service_kit::{Settings, settings::Limits};
 use tokio::sync::watch;
 
-use crate::{docs::Docs, outbox::Wakes, quota};
+use crate::{docs::Docs, outbox::Wakes};
+
+/// How many deleted webhooks are kept for their logs, for each one that a tenant may have. The limit ends a loop of
+/// registrations and deletions.
+const DELETED: u32 = 10;
 
 /// Shared by all workers.
 pub(crate) struct State {
@@ -52,10 +56,10 @@ impl State {
             keys,
             rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
             body_limit: limits.request_body_bytes,
-            most: quota::of(limits),
+            most: most(limits),
             kept: settings.retention.kept(),
             attempt_timeout: settings.egress.timeout,
-            docs: Docs::new(limits),
+            docs: Docs::new(limits, most(limits)),
             console: settings.console.clone(),
             brake,
         }
@@ -65,4 +69,10 @@ impl State {
     pub(crate) const fn kept_days(&self) -> u64 {
         self.kept.log.as_secs() / 86_400
     }
+}
+
+/// The maximum of webhooks of a tenant, and of its deleted ones.
+pub(crate) fn most(limits: &Limits) -> Most {
+    let webhooks = limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX);
+    Most { webhooks, deleted: webhooks.saturating_mul(DELETED) }
 }

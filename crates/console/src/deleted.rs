@@ -30,7 +30,7 @@ impl Deleted {
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             div.title { h1 { "Deleted webhooks" } }
-            p.note { "Log and history can be read until they expire: the history 90 days after the deletion." }
+            p.note { "Log and history can be read until they expire: the history 90 days after the deletion, or with the log if that is kept for longer." }
             @if self.webhooks.is_empty() { p.nothing { "None." } }
             ol.entries { @for webhook in &self.webhooks { (entry(webhook, frame)) } }
             (older("cursor", self.next.as_deref()))

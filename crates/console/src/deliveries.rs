@@ -1,7 +1,9 @@
 //! The log of a webhook's deliveries, with its health and charts.
 
-use domain::{DeliveryState, EventType};
-use ledger::{Delivery, Kept};
+use std::collections::BTreeSet;
+
+use domain::{DeliveryId, DeliveryState, EventType};
+use ledger::Delivery;
 use maud::{Markup, html};
 
 use crate::{
@@ -30,8 +32,8 @@ pub struct Deliveries {
     pub query: LogQuery,
     /// This page of the log.
     pub deliveries: Vec<Delivery>,
-    /// The times for which deliveries and bodies are kept.
-    pub kept: Kept,
+    /// Those of the deliveries whose bodies are kept.
+    pub bodies: BTreeSet<DeliveryId>,
     /// The cursor of the next page.
     pub next: Option<String>,
 }
@@ -127,7 +129,7 @@ impl Deliveries {
                 td {
                     a href=(Paths::delivery(self.webhook.id(), delivery.id)) { code { (delivery.event_type) } }
                     @if delivery.is_test { " " span.tag { "test" } }
-                    @if !self.kept.has_body(delivery, frame.now) { " " span.tag { "body expired" } }
+                    @if !self.bodies.contains(&delivery.id) { " " span.tag { "body expired" } }
                 }
                 td { (relative(delivery.occurred_at, frame.now)) " " span.exact { (moment(delivery.occurred_at, frame.now)) } }
                 td.number { (attempts(delivery.attempts)) }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     Frame, Paths, Tab, WebhookFrame,
-    text::{foreign, in_query, shortened},
+    text::{foreign, query, shortened},
     times::{full, relative},
 };
 
@@ -58,7 +58,7 @@ impl History {
 
 /// The link to a list's next page, whose cursor the parameter `name` takes.
 pub(crate) fn older(name: &str, next: Option<&str>) -> Markup {
-    html! { @if let Some(next) = next { nav.pager { a.button href={ "?" (name) "=" (in_query(next)) } { "Older" } } } }
+    html! { @if let Some(next) = next { nav.pager { a.button href={ "?" (query([(name, next)])) } { "Older" } } } }
 }
 
 fn told(notice: &Notice, frame: &Frame) -> Markup {

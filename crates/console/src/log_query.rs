@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::{
     Fault,
-    text::{in_query, sentence},
+    text::{query, sentence},
 };
 
 /// What of the log is asked for, as it was written in the address.
@@ -67,16 +67,8 @@ impl LogQuery {
     }
 
     fn written(&self, range: &str, cursor: &str) -> String {
-        let pairs = [
-            ("range", range),
-            ("state", &*self.state),
-            ("event_type", &*self.event_type),
-            ("from", &*self.from),
-            ("until", &*self.until),
-            ("cursor", cursor),
-        ];
-        let given = pairs.iter().filter(|(_, value)| !value.is_empty());
-        let written: Vec<_> = given.map(|(name, value)| format!("{name}={}", in_query(value))).collect();
-        format!("?{}", written.join("&"))
+        let Self { state, event_type, from, until, .. } = self;
+        let own = [("state", &**state), ("event_type", event_type), ("from", from), ("until", until)];
+        format!("?{}", query([("range", range)].into_iter().chain(own).chain([("cursor", cursor)])))
     }
 }

@@ -55,6 +55,6 @@ impl Paths {
     /// What became of an event or a delivery.
     #[must_use]
     pub fn find(id: &str) -> String {
-        format!("/console/find/?id={}", crate::text::in_query(id))
+        format!("/console/find/?{}", crate::text::query([("id", id)]))
     }
 }

@@ -164,8 +164,7 @@ impl Progress {
             }
             p { a.button href={ (Paths::webhook(self.webhook.id())) "#log" } { "See the log" } }
         };
-        let crumbs = [("Webhooks", Paths::HOME.to_owned()), (self.webhook.name(), Paths::webhook(self.webhook.id()))];
-        layout::page(frame, "Recovery", &crumbs, &content)
+        layout::page(frame, "Recovery", &self.webhook.crumbs(), &content)
     }
 
     fn left(&self) -> String {

@@ -51,9 +51,10 @@ pub(crate) fn bounded(counted: i64, most: i64, one: &str, many: &str) -> String 
     format!("{}{more} {}", number(shown), if shown == 1 && more.is_empty() { one } else { many })
 }
 
-/// A value in a query string.
-pub(crate) fn in_query(value: &str) -> String {
-    form_urlencoded::byte_serialize(value.as_bytes()).collect()
+/// A query string of these names and values, without empty ones.
+pub(crate) fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let given = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(given).finish()
 }
 
 /// The beginning of a text, and whether that is not all. As HTML it has at most `most` bytes.

@@ -1,7 +1,11 @@
 //! Times: relative ones for people, with the exact one at hand. The script turns exact ones into local time.
 
 use maud::{Markup, html};
-use time::{Duration, OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339, macros::format_description};
+use time::{
+    Duration, OffsetDateTime, UtcOffset,
+    format_description::{BorrowedFormatItem, well_known::Rfc3339},
+    macros::format_description,
+};
 
 /// How long something takes, in its largest unit.
 pub(crate) fn length(duration: Duration) -> String {
@@ -31,57 +35,54 @@ pub(crate) fn relative(moment: OffsetDateTime, now: OffsetDateTime) -> Markup {
     } else {
         format!("{} ago", length(now - moment))
     };
-    html! { time datetime=(rfc3339(moment)) title=(exact(moment)) data-time="relative" { (words) } }
+    shown(moment, &words, Some("relative"))
 }
 
 /// Like [`relative`], of a time that should have come: one that has passed is `now`.
 pub(crate) fn due(moment: OffsetDateTime, now: OffsetDateTime) -> Markup {
-    if moment > now {
-        return relative(moment, now);
-    }
-    html! { time datetime=(rfc3339(moment)) title=(exact(moment)) { "now" } }
+    if moment > now { relative(moment, now) } else { shown(moment, "now", None) }
 }
 
 /// The time of day when it is near, else with its date.
 pub(crate) fn clock(moment: OffsetDateTime, now: OffsetDateTime) -> Markup {
-    let moment = moment.to_offset(UtcOffset::UTC);
-    let is_near = (moment - now).abs() < Duration::hours(20);
-    let shown = if is_near {
-        moment.format(format_description!("[hour]:[minute] UTC"))
+    let (format, kind): (Format<'_>, _) = if is_near(moment, now) {
+        (format_description!("[hour]:[minute] UTC"), "clock")
     } else {
-        moment.format(format_description!("[day] [month repr:short], [hour]:[minute] UTC"))
+        (format_description!("[day] [month repr:short], [hour]:[minute] UTC"), "date")
     };
-    let kind = if is_near { "clock" } else { "date" };
-    html! { time datetime=(rfc3339(moment)) title=(exact(moment)) data-time=(kind) { (shown.unwrap_or_default()) } }
+    shown(moment, &utc(moment, format), Some(kind))
 }
 
 /// The time of day, to the second when it is near, else with its date.
 pub(crate) fn moment(moment: OffsetDateTime, now: OffsetDateTime) -> Markup {
-    let is_near = (moment - now).abs() < Duration::hours(20);
-    let format = format_description!("[hour]:[minute]:[second]");
-    if is_near { shown(moment, moment.to_offset(UtcOffset::UTC).format(format), "second") } else { dated(moment) }
+    if !is_near(moment, now) {
+        return dated(moment);
+    }
+    shown(moment, &utc(moment, format_description!("[hour]:[minute]:[second]")), Some("second"))
+}
+
+fn is_near(moment: OffsetDateTime, now: OffsetDateTime) -> bool {
+    (moment - now).abs() < Duration::hours(20)
 }
 
 /// A date and a time, to the minute.
 pub(crate) fn dated(moment: OffsetDateTime) -> Markup {
-    let format = format_description!("[day] [month repr:short], [hour]:[minute]");
-    shown(moment, moment.to_offset(UtcOffset::UTC).format(format), "date")
+    shown(moment, &utc(moment, format_description!("[day] [month repr:short], [hour]:[minute]")), Some("date"))
 }
 
 /// An hour of a day.
 pub(crate) fn hour(moment: OffsetDateTime) -> Markup {
-    let format = format_description!("[hour]:[minute]");
-    shown(moment, moment.to_offset(UtcOffset::UTC).format(format), "clock")
+    shown(moment, &utc(moment, format_description!("[hour]:[minute]")), Some("clock"))
 }
 
 /// A day, of this kind: `day` in the browser's zone, `utc` in UTC.
 pub(crate) fn day(moment: OffsetDateTime, kind: &str) -> Markup {
-    let format = format_description!("[day padding:none] [month repr:short]");
-    shown(moment, moment.to_offset(UtcOffset::UTC).format(format), kind)
+    shown(moment, &utc(moment, format_description!("[day padding:none] [month repr:short]")), Some(kind))
 }
 
-fn shown(moment: OffsetDateTime, text: Result<String, time::error::Format>, kind: &str) -> Markup {
-    html! { time datetime=(rfc3339(moment)) title=(exact(moment)) data-time=(kind) { (text.unwrap_or_default()) } }
+/// A time in words, which the script replaces by local ones of a kind.
+fn shown(moment: OffsetDateTime, words: &str, kind: Option<&str>) -> Markup {
+    html! { time datetime=(rfc3339(moment)) title=(exact(moment)) data-time=[kind] { (words) } }
 }
 
 /// The exact time, to the millisecond.
@@ -91,13 +92,17 @@ pub(crate) fn full(moment: OffsetDateTime) -> Markup {
 
 /// The exact time in UTC.
 pub(crate) fn exact(moment: OffsetDateTime) -> String {
-    let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second].[subsecond digits:3] UTC");
-    moment.to_offset(UtcOffset::UTC).format(format).unwrap_or_default()
+    utc(moment, format_description!("[year]-[month]-[day] [hour]:[minute]:[second].[subsecond digits:3] UTC"))
 }
 
 /// A value for an input of a date and a time, to the second, in UTC.
 pub(crate) fn for_input(moment: OffsetDateTime) -> String {
-    let format = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]");
+    utc(moment, format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]"))
+}
+
+type Format<'a> = &'a [BorrowedFormatItem<'a>];
+
+fn utc(moment: OffsetDateTime, format: Format<'_>) -> String {
     moment.to_offset(UtcOffset::UTC).format(format).unwrap_or_default()
 }
 

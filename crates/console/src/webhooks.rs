@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::{
     Bar, Frame, Health, Paths, chart, health, layout,
-    text::{count, in_query, number, shortened},
+    text::{count, number, query, shortened},
 };
 
 /// A webhook in the list, with its last 24 hours.
@@ -26,7 +26,7 @@ pub struct Webhooks {
     pub health: String,
     /// This page's webhooks, in their order.
     pub listed: Vec<Listed>,
-    /// How many webhooks of each health the tenant has.
+    /// The number of webhooks of each [`Health::key`].
     pub by_health: Vec<(Health, u64)>,
     /// This page's number, from 0, and the number of pages.
     pub page: (usize, usize),
@@ -89,29 +89,14 @@ impl Webhooks {
         html! {
             nav.chips #summary data-live="" aria-label="By health" {
                 (chip("", &html! { "All" }, total))
-                @for (health, number) in self.by_word() { (chip(health.key(), &html! { (health.mark()) (health.word()) }, number)) }
+                @for (health, number) in &self.by_health { (chip(health.key(), &html! { (health.mark()) (health.word()) }, *number)) }
             }
         }
-    }
-
-    /// How many webhooks there are of each health that has a word of its own.
-    fn by_word(&self) -> Vec<(Health, u64)> {
-        let mut by_word: Vec<(Health, u64)> = Vec::new();
-        for (health, number) in self.by_health.iter().filter(|(_, number)| *number > 0) {
-            match by_word.iter_mut().find(|(known, _)| known.word() == health.word()) {
-                Some((_, sum)) => *sum += number,
-                None => by_word.push((*health, *number)),
-            }
-        }
-        by_word
     }
 
     fn address(&self, page: usize) -> String {
         let page = if page == 0 { String::new() } else { page.to_string() };
-        let pairs = [("health", &self.health), ("q", &self.search), ("page", &page)];
-        let given = pairs.iter().filter(|(_, value)| !value.is_empty());
-        let written: Vec<_> = given.map(|(name, value)| format!("{name}={}", in_query(value))).collect();
-        format!("{}?{}", Paths::HOME, written.join("&"))
+        format!("{}?{}", Paths::HOME, query([("health", &*self.health), ("q", &self.search), ("page", &page)]))
     }
 
     fn pager(&self) -> Markup {

@@ -9,7 +9,7 @@ pub(crate) const NAME: &str = "sessionid";
 /// Returns the session ids of a request: the distinct values of all cookies of that name, in the order in which they
 /// came. A browser sends several if their paths or domains differ, and does not show which is which. An empty value is
 /// no id, nor is one that is not UTF-8. Values are used literally: quotes and percent signs have no meaning.
-pub(super) fn session_ids(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+pub(crate) fn session_ids(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let mut seen = HashSet::new();
     let pairs = headers.get_all(COOKIE).flat_map(|header| header.as_bytes().split(|byte| *byte == b';'));
     let values = pairs.filter_map(|pair| {

@@ -1,10 +1,9 @@
 //! The log of deliveries, and sending one of them again.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use domain::{DeliveryId, WebhookId};
 use ledger::{Attempt, Delivery, DeliveryFilter, DeliveryPage, OwnWebhook, Page, Resend};
-use time::OffsetDateTime;
 
 use crate::{caller::Caller, problem::ApiError};
 
@@ -29,6 +28,11 @@ pub(crate) async fn list(
     Ok(caller.ledger.delivery_list(webhook, filter, page, BUDGET).await?)
 }
 
+/// Those of the deliveries whose bodies are kept.
+pub(crate) async fn bodies(caller: &Caller, deliveries: &[Delivery]) -> Result<BTreeSet<DeliveryId>, ApiError> {
+    Ok(caller.ledger.bodies_find(deliveries).await?)
+}
+
 /// One delivery.
 pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> Result<Detail, ApiError> {
     let mut delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
@@ -38,22 +42,15 @@ pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -
     if attempts.last().is_some_and(|last| last.attempt > delivery.attempts) {
         delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     }
-    // One that has expired may be dropped at any moment.
-    let body = body.filter(|_| caller.kept.has_body(&delivery, OffsetDateTime::now_utc()));
     Ok(Detail { delivery, body, attempts })
-}
-
-/// The webhook of one of the tenant's deliveries.
-pub(crate) async fn webhook_of(caller: &Caller, id: DeliveryId) -> Result<Option<OwnWebhook>, ApiError> {
-    Ok(caller.ledger.delivery_webhook(caller.admin.tenant, id).await?)
 }
 
 /// Sends a delivery again, with the same id and body: the outbox relay publishes its job. The call is idempotent while
 /// the delivery waits for the first attempt of a run: two requests make one run. If the webhook is paused, the job is
 /// held. A delivery whose day ended `retention.keep` ago or earlier is rejected: retention may drop that day at any
-/// moment. So is one whose body has expired.
+/// moment. So is one whose body is gone.
 pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
-    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept).await;
+    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept.log).await;
     let delivery = match resent.map_err(ApiError::of_change)? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),

@@ -1,8 +1,7 @@
 //! Recoveries. The outbox relay sends what was dropped or skipped in a span of time again.
 
 use domain::WebhookId;
-use ledger::{NewRecovery, OwnWebhook, Recover, RecoverableCount, Recovery};
-use uuid::Uuid;
+use ledger::{NewRecovery, Recover, RecoverableCount, Recovery};
 
 use crate::{caller::Caller, problem::ApiError};
 
@@ -41,14 +40,4 @@ pub(crate) async fn count(
 ) -> Result<RecoverableCount, ApiError> {
     let counted = caller.ledger.recoverable_count(caller.admin.tenant, webhook, wanted, caller.kept.bodies).await?;
     counted.ok_or(ApiError::NotFound)
-}
-
-/// A recovery and its progress.
-pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: Uuid) -> Result<Recovery, ApiError> {
-    caller.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)
-}
-
-/// The recovery that is running.
-pub(crate) async fn running(caller: &Caller, webhook: OwnWebhook) -> Result<Option<Recovery>, ApiError> {
-    Ok(caller.ledger.recovery_running(webhook).await?)
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use domain::{Durations, OutcomeClass, WebhookId};
-use ledger::{HourCounts, OwnWebhook, Tally};
+use domain::{Durations, OutcomeClass};
+use ledger::{OwnWebhook, Tally};
+use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
 use crate::{
@@ -13,30 +14,38 @@ use crate::{
 };
 
 /// What attempts came to.
+#[derive(Serialize)]
 pub(crate) struct Counts {
     pub(crate) attempts: u64,
     /// Attempts by their outcome class, in the order of the classes.
+    #[serde(serialize_with = "by_name")]
     pub(crate) outcomes: Vec<(OutcomeClass, u64)>,
     /// Deliveries that succeeded, and that were dropped.
     pub(crate) succeeded: u64,
     pub(crate) dropped: u64,
-    /// The estimated median of the durations, and the 95th percentile, in milliseconds. `None` without an attempt.
+    pub(crate) duration_ms: Percentiles,
+}
+
+/// The estimated median of durations, and the 95th percentile, in milliseconds. `None` without an attempt.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Percentiles {
     pub(crate) p50: Option<u64>,
     pub(crate) p95: Option<u64>,
 }
 
-/// The tallies of a webhook in a span.
-pub(crate) async fn of_webhook(caller: &Caller, webhook: OwnWebhook, span: &Span) -> Result<Vec<Tally>, ApiError> {
-    Ok(caller.ledger.stats_list(webhook, (span.from, span.until), span.step).await?)
+fn by_name<S: Serializer>(outcomes: &[(OutcomeClass, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(outcomes.iter().map(|(class, count)| (class.as_str(), count)))
 }
 
-/// The counts of several of the tenant's webhooks, by hour.
-pub(crate) async fn of_webhooks(
+/// The counts of each step of a span, and of all of it.
+pub(crate) async fn of_webhook(
     caller: &Caller,
-    webhooks: &[WebhookId],
+    webhook: OwnWebhook,
     span: &Span,
-) -> Result<Vec<HourCounts>, ApiError> {
-    Ok(caller.ledger.stats_by_webhook(caller.admin.tenant, webhooks, (span.from, span.until)).await?)
+) -> Result<(Vec<(OffsetDateTime, Counts)>, Counts), ApiError> {
+    let (tallies, timeout) =
+        (caller.ledger.stats_list(webhook, (span.from, span.until), span.step).await?, caller.attempt_timeout);
+    Ok((by_step(&tallies, steps(span), timeout), Counts::of(&tallies, timeout)))
 }
 
 /// When the steps of a span begin.
@@ -46,7 +55,7 @@ pub(crate) fn steps(&Span { from, until, step }: &Span) -> impl Iterator<Item = 
 }
 
 /// The counts of each step. The tallies are in the order of theirs.
-pub(crate) fn by_step(
+fn by_step(
     tallies: &[Tally],
     steps: impl Iterator<Item = OffsetDateTime>,
     timeout: Duration,
@@ -62,13 +71,16 @@ pub(crate) fn by_step(
 
 impl Counts {
     /// No duration is shown as longer than `timeout`.
-    pub(crate) fn of(tallies: &[Tally], timeout: Duration) -> Self {
+    fn of(tallies: &[Tally], timeout: Duration) -> Self {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let mut outcomes = OutcomeClass::ALL.map(|class| (class, 0)).to_vec();
-        let (mut attempts, mut dropped, mut durations) = (0, 0, Durations::default());
+        let (mut attempts, mut succeeded, mut dropped, mut durations) = (0, 0, 0, Durations::default());
         for tally in tallies {
             attempts += number(tally.attempts);
             dropped += number(tally.dropped);
+            if tally.outcome.is_success() {
+                succeeded += number(tally.attempts);
+            }
             if let Some((_, count)) = outcomes.iter_mut().find(|(class, _)| *class == tally.outcome) {
                 *count += number(tally.attempts);
             }
@@ -78,15 +90,8 @@ impl Counts {
             let duration = durations.percentile(part)?.min(timeout);
             Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
         };
-        let (p50, p95) = (percentile(0.5), percentile(0.95));
-        let mut counts = Self { attempts, outcomes, succeeded: 0, dropped, p50, p95 };
-        counts.succeeded = counts.outcome(OutcomeClass::Success);
-        counts
-    }
-
-    /// The attempts of a class.
-    pub(crate) fn outcome(&self, class: OutcomeClass) -> u64 {
-        self.outcomes.iter().find(|(of, _)| *of == class).map_or(0, |(_, count)| *count)
+        let duration_ms = Percentiles { p50: percentile(0.5), p95: percentile(0.95) };
+        Self { attempts, outcomes, succeeded, dropped, duration_ms }
     }
 }
 
@@ -109,15 +114,17 @@ mod tests {
         let tallies = [tally(Success, 3, 90, 0), tally(Timeout, 14, 10, 2), tally(Protocol, 99, 1, 0)];
         let counts = Counts::of(&tallies, TIMEOUT);
         assert_eq!((counts.attempts, counts.succeeded, counts.dropped), (101, 90, 2));
-        assert_eq!((counts.outcome(Timeout), counts.outcome(Dns), counts.outcome(Protocol)), (10, 0, 1));
-        let (p50, p95) = (counts.p50.unwrap(), counts.p95.unwrap());
+        for outcome in [(Timeout, 10), (Dns, 0), (Protocol, 1)] {
+            assert!(counts.outcomes.contains(&outcome), "{outcome:?}");
+        }
+        let (p50, p95) = (counts.duration_ms.p50.unwrap(), counts.duration_ms.p95.unwrap());
         assert!((4..8).contains(&p50) && p95 == 10_000, "{p50} {p95}");
     }
 
     #[test]
     fn without_an_attempt_there_is_no_percentile() {
         let counts = Counts::of(&[], TIMEOUT);
-        assert_eq!((counts.attempts, counts.p50, counts.p95), (0, None, None));
+        assert_eq!((counts.attempts, counts.duration_ms), (0, Percentiles { p50: None, p95: None }));
     }
 
     #[test]

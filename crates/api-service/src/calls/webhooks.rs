@@ -1,9 +1,8 @@
-//! Registering, listing, changing and deleting webhooks.
+//! Registering, finding, changing and deleting webhooks, and cancelling waiting deliveries.
 
 use domain::WebhookId;
-use ledger::{DeletedWebhook, NewWebhook, OwnWebhook, Page, Webhook, WebhookChange};
+use ledger::{Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Webhook, WebhookChange};
 use signing::SigningSecret;
-use uuid::Uuid;
 
 use crate::{caller::Caller, problem::ApiError, request::Registration};
 
@@ -29,16 +28,6 @@ pub(crate) async fn register(
     Ok((*webhook, signing_secret))
 }
 
-/// The tenant's webhooks with their health, oldest first.
-pub(crate) async fn list(caller: &Caller, page: Page<WebhookId>) -> Result<Vec<Webhook>, ApiError> {
-    Ok(caller.ledger.webhook_list(caller.admin.tenant, page).await?)
-}
-
-/// All of them.
-pub(crate) async fn all(caller: &Caller) -> Result<Vec<Webhook>, ApiError> {
-    Ok(caller.ledger.webhooks_all(caller.admin.tenant).await?)
-}
-
 /// One of the tenant's webhooks. An unknown one and another tenant's are answered alike.
 pub(crate) async fn find(caller: &Caller, id: WebhookId) -> Result<Webhook, ApiError> {
     caller.ledger.webhook_find(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
@@ -47,11 +36,6 @@ pub(crate) async fn find(caller: &Caller, id: WebhookId) -> Result<Webhook, ApiE
 /// The tenant's webhook, deleted or not.
 pub(crate) async fn known(caller: &Caller, id: WebhookId) -> Result<OwnWebhook, ApiError> {
     caller.ledger.webhook_known(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
-}
-
-/// The tenant's deleted webhooks, the latest first. They are there for longer than their logs.
-pub(crate) async fn all_deleted(caller: &Caller, page: Page<Uuid>) -> Result<Vec<DeletedWebhook>, ApiError> {
-    Ok(caller.ledger.deleted_webhooks(caller.admin.tenant, page).await?)
 }
 
 /// One of the tenant's deleted webhooks.
@@ -77,5 +61,15 @@ pub(crate) async fn delete(caller: &Caller, id: WebhookId) -> Result<(), ApiErro
     }
     caller.wakes.cancellations.notify_one();
     tracing::info!(webhook = %id, tenant = %caller.admin.tenant, "a webhook was deleted");
+    Ok(())
+}
+
+/// Wakes the outbox relay, which cancels in steps what waits now. What comes later is delivered.
+pub(crate) async fn cancel(caller: &Caller, id: WebhookId) -> Result<(), ApiError> {
+    match caller.ledger.webhook_cancel(&caller.admin, id).await.map_err(ApiError::of_change)? {
+        Cancellation::NotFound => return Err(ApiError::NotFound),
+        Cancellation::Begun => caller.wakes.cancellations.notify_one(),
+    }
+    tracing::info!(webhook = %id, tenant = %caller.admin.tenant, "the waiting deliveries are cancelled");
     Ok(())
 }

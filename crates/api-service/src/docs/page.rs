@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 use super::{
     deliveries,
     html::{escape, inline, paragraphs},
-    json_text::pretty,
 };
 
 /// Makes the whole page.
@@ -149,6 +148,7 @@ impl<'a> Page<'a> {
     fn parameters(&self, call: &Value) -> String {
         let rows: String = array(&call["parameters"])
             .map(|parameter| {
+                let parameter = self.resolve(parameter);
                 let need = if parameter["required"] == true { "required" } else { "optional" };
                 format!(
                     "<tr><th><code>{}</code><small>{}, {need}</small></th><td>{}</td><td>{} <small>Example: <code>{}</code></small></td></tr>\n",
@@ -171,17 +171,18 @@ impl<'a> Page<'a> {
             "<h4>Body <small><code>application/json</code>, {need}: {}</small></h4>\n{}{}",
             self.kind(&content["schema"]),
             self.members(schema),
-            examples(content, " open"),
+            self.examples(content, " open"),
         )
     }
 
     /// The members of an object, as a table.
     fn members(&self, schema: &Value) -> String {
-        let required: Vec<_> = array(&schema["required"]).collect();
-        let rows: String = members(&schema["properties"])
-            .map(|(name, member)| {
-                let need =
-                    if required.iter().any(|required| *required == name) { "" } else { "<small>optional</small>" };
+        let parts = array(&schema["allOf"]).map(|part| self.resolve(part)).chain([schema]);
+        let rows: String = parts
+            .flat_map(|part| members(&part["properties"]).map(move |member| (part, member)))
+            .map(|(part, (name, member))| {
+                let is_required = array(&part["required"]).any(|required| required == name);
+                let need = if is_required { "" } else { "<small>optional</small>" };
                 let about = member.get("description").or_else(|| self.resolve(member).get("description"));
                 format!(
                     "<tr><th><code>{}</code>{need}</th><td>{}</td><td>{}</td></tr>\n",
@@ -209,7 +210,7 @@ impl<'a> Page<'a> {
             format!("<code>{}</code>: {} · ", escape(media_type), self.kind(&content["schema"]))
         });
         let examples = members(&answer["content"])
-            .map(|(_, content)| examples(content, if class == "good" { " open" } else { "" }));
+            .map(|(_, content)| self.examples(content, if class == "good" { " open" } else { "" }));
         format!(
             "<tr><th class=\"{class}\">{status}</th><td>{}<p class=\"facts\">{}headers {}</p>\n{}</td></tr>\n",
             paragraphs(str(&answer["description"])),
@@ -221,7 +222,7 @@ impl<'a> Page<'a> {
 
     fn curl(&self, entry: &Entry<'_>) -> String {
         let mut path = entry.path.to_owned();
-        for parameter in array(&entry.call["parameters"]).filter(|parameter| parameter["in"] == "path") {
+        for parameter in array(&entry.call["parameters"]).map(|parameter| self.resolve(parameter)) {
             path = path.replace(&format!("{{{}}}", str(&parameter["name"])), str(&parameter["example"]));
         }
         let method = entry.method.to_uppercase();
@@ -235,7 +236,7 @@ impl<'a> Page<'a> {
         }
         let mut examples = members(&entry.call["requestBody"]["content"]["application/json"]["examples"]);
         if let Some((_, example)) = examples.next() {
-            let body = pretty(&example["value"]).replace('\'', "'\\''");
+            let body = example["value"].to_string().replace('\'', "'\\''");
             words.push(format!("\\\n  -H 'Content-Type: application/json' \\\n  -d '{body}'"));
         }
         words.join(" ")
@@ -246,27 +247,34 @@ impl<'a> Page<'a> {
         for (name, schema) in members(&self.document["components"]["schemas"]) {
             html += &format!("<article id=\"schema-{name}\">\n<h3><a href=\"#schema-{name}\">{name}</a></h3>\n");
             html += &schema["description"].as_str().map(paragraphs).unwrap_or_default();
-            html += &if schema.get("properties").is_some() {
+            html += &if schema.get("properties").is_some() || schema.get("allOf").is_some() {
                 self.members(schema)
             } else {
                 format!("<p>{}</p>\n", self.kind(schema))
             };
-            for sample in array(&schema["examples"]) {
-                html +=
-                    &format!("<details><summary>Sample</summary><pre>{}</pre></details>\n", escape(&pretty(sample)));
-            }
             html += &format!(
                 "<details><summary>JSON Schema</summary><pre>{}</pre></details>\n</article>\n",
-                escape(&pretty(schema))
+                escape(&format!("{schema:#}"))
             );
         }
         html + "</section>\n"
     }
 
-    /// Follows a reference. Any other schema is returned as it is.
-    fn resolve(&self, schema: &'a Value) -> &'a Value {
-        let pointer = schema["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
-        pointer.and_then(|pointer| self.document.pointer(pointer)).unwrap_or(schema)
+    /// Follows a reference. Any other part is returned as it is.
+    fn resolve(&self, part: &'a Value) -> &'a Value {
+        let pointer = part["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
+        pointer.and_then(|pointer| self.document.pointer(pointer)).unwrap_or(part)
+    }
+
+    /// The examples of a body. `open` is an attribute or empty.
+    fn examples(&self, content: &Value, open: &str) -> String {
+        let named = members(&content["examples"]).map(|(name, example)| (name, &self.resolve(example)["value"]));
+        let all = named.chain(content.get("example").map(|example| ("Example", example)));
+        all.map(|(name, value)| {
+            let (name, value) = (escape(name), escape(&format!("{value:#}")));
+            format!("<details{open}><summary>{name}</summary><pre>{value}</pre></details>\n")
+        })
+        .collect()
     }
 
     /// A type and its limits, in short.
@@ -274,7 +282,10 @@ impl<'a> Page<'a> {
         if let Some(name) =
             schema["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/components/schemas/"))
         {
-            return format!("<a href=\"#schema-{name}\">{name}</a>");
+            let link = format!("<a href=\"#schema-{name}\">{name}</a>");
+            let target = self.resolve(schema);
+            let is_simple = ["properties", "allOf", "enum"].iter().all(|key| target.get(key).is_none());
+            return if is_simple { format!("{link}: {}", self.kind(target)) } else { link };
         }
         if let Some(kinds) = schema["oneOf"].as_array() {
             return kinds.iter().map(|kind| self.kind(kind)).collect::<Vec<_>>().join(" or ");
@@ -288,17 +299,6 @@ impl<'a> Page<'a> {
         let limits: Vec<_> = schema.as_object().into_iter().flatten().filter_map(limit).collect();
         if limits.is_empty() { kind } else { format!("{kind}<small>{}</small>", limits.join("; ")) }
     }
-}
-
-/// The examples of a body. `open` is an attribute or empty.
-fn examples(content: &Value, open: &str) -> String {
-    let named = members(&content["examples"]).map(|(name, example)| (name, &example["value"]));
-    let all = named.chain(content.get("example").map(|example| ("Example", example)));
-    all.map(|(name, value)| {
-        let (name, value) = (escape(name), escape(&pretty(value)));
-        format!("<details{open}><summary>{name}</summary><pre>{value}</pre></details>\n")
-    })
-    .collect()
 }
 
 fn limit((name, value): (&String, &Value)) -> Option<String> {

@@ -6,20 +6,12 @@ use actix_web::{Error, FromRequest, HttpRequest, dev, web};
 
 use crate::{
     problem::ApiError,
-    request::{Checked, Fields, Members, Need, members},
+    request::{Checked, Fields, FromBody, Members, Need, members},
     state::{Rules, State},
 };
 
 /// A body that was read and checked. It is a handler's last argument: a request with a malformed id is answered unread.
 pub(crate) struct Body<T>(pub(super) T);
-
-/// What a call reads from its body.
-pub(crate) trait FromBody: Sized + 'static {
-    const NEED: Need = Need::Required;
-
-    /// Checks every member and reports all violations at once.
-    fn read(members: &Members, rules: &Rules) -> Checked<Self>;
-}
 
 /// A body without members, or none.
 impl FromBody for () {

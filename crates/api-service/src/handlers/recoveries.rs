@@ -2,14 +2,12 @@
 //! again.
 
 use actix_web::{HttpResponse, http::header::LOCATION};
-use domain::{WebhookId, time_text};
+use domain::{WebhookId, time_text::written};
 use ledger::{NewRecovery, Recovery};
-use serde::Serialize;
-use serde_json::json;
-use time::OffsetDateTime;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::body::{Body, FromBody};
+use super::body::Body;
 use crate::{
     caller::Caller,
     calls::{
@@ -17,7 +15,7 @@ use crate::{
         webhooks,
     },
     problem::{Answer, ApiError},
-    request::{Checked, Id, Members, RecoveryRequest},
+    request::{Checked, FromBody, Id, Members, RecoveryRequest},
     state::Rules,
 };
 
@@ -25,24 +23,6 @@ impl FromBody for RecoveryRequest {
     fn read(members: &Members, _: &Rules) -> Checked<Self> {
         Self::read(members)
     }
-}
-
-/// A recovery and its progress.
-#[derive(Serialize)]
-struct RecoveryView {
-    id: Uuid,
-    #[serde(with = "time_text")]
-    since: OffsetDateTime,
-    #[serde(with = "time_text::option")]
-    until: Option<OffsetDateTime>,
-    states: Vec<&'static str>,
-    state: &'static str,
-    /// How many deliveries have begun a fresh run.
-    resent: i32,
-    #[serde(with = "time_text")]
-    created_at: OffsetDateTime,
-    #[serde(with = "time_text::option")]
-    finished_at: Option<OffsetDateTime>,
 }
 
 /// Begins a recovery, or answers only with how many deliveries one would send.
@@ -56,7 +36,7 @@ pub(crate) async fn begin(caller: Caller, Id(webhook): Id<WebhookId>, Body(reque
         Beginning::Running(recovery) => return Err(ApiError::Recovering(path(webhook, recovery.id))),
     };
     let location = path(webhook, recovery.id);
-    Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(RecoveryView::of(&recovery)))
+    Ok(HttpResponse::Accepted().insert_header((LOCATION, location)).json(view(&recovery)))
 }
 
 fn path(webhook: WebhookId, recovery: Uuid) -> String {
@@ -71,21 +51,20 @@ async fn count(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Ans
 /// Answers with a recovery's progress.
 pub(crate) async fn read(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>) -> Answer {
     let webhook = webhooks::known(&caller, webhook).await?;
-    let recovery = recoveries::find(&caller, webhook, id).await?;
-    Ok(HttpResponse::Ok().json(RecoveryView::of(&recovery)))
+    let recovery = caller.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok().json(view(&recovery)))
 }
 
-impl RecoveryView {
-    fn of(recovery: &Recovery) -> Self {
-        Self {
-            id: recovery.id,
-            since: recovery.since,
-            until: recovery.until,
-            states: recovery.states.iter().map(|state| state.as_str()).collect(),
-            state: if recovery.finished_at.is_some() { "done" } else { "running" },
-            resent: recovery.resent,
-            created_at: recovery.created_at,
-            finished_at: recovery.finished_at,
-        }
-    }
+/// A recovery and its progress.
+fn view(recovery: &Recovery) -> Value {
+    json!({
+        "id": recovery.id,
+        "since": written(recovery.since),
+        "until": recovery.until.and_then(written),
+        "states": recovery.states.iter().map(|state| state.as_str()).collect::<Value>(),
+        "state": if recovery.finished_at.is_some() { "done" } else { "running" },
+        "resent": recovery.resent,
+        "created_at": written(recovery.created_at),
+        "finished_at": recovery.finished_at.and_then(written),
+    })
 }

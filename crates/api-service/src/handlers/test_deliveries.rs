@@ -2,15 +2,12 @@
 
 use domain::{EventType, WebhookId};
 
-use super::{
-    body::{Body, FromBody},
-    deliveries::accepted,
-};
+use super::{body::Body, deliveries::accepted};
 use crate::{
     caller::Caller,
     calls::test_deliveries,
     problem::Answer,
-    request::{Checked, Fields, Id, Members, Need, event_type},
+    request::{Checked, Fields, FromBody, Id, Members, Need, event_type},
     span::Trace,
     state::Rules,
 };

@@ -1,62 +1,78 @@
 //! `/api/v1/webhooks/` (specification, sections 4.1 and 4.2).
 
-mod view;
-
 use actix_web::{HttpResponse, http::header::LOCATION};
-use domain::WebhookId;
-use ledger::{Page, WebhookChange};
+use domain::{WebhookId, time_text::written};
+use ledger::{Backlog, Page, Webhook, WebhookChange};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use self::view::{CreatedView, WebhookView};
-use super::body::{Body, FromBody};
+use super::body::Body;
 use crate::{
     caller::Caller,
     calls::webhooks,
     problem::Answer,
-    request::{Checked, Id, List, Members, Query, Registration, cut, read_change},
-    state::Rules,
+    request::{Id, List, Query, Registration, cut},
 };
-
-impl FromBody for Registration {
-    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
-        Self::read(members, rules)
-    }
-}
-
-impl FromBody for WebhookChange {
-    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
-        read_change(members, rules)
-    }
-}
 
 /// Registers a webhook. Only this answer holds its secret.
 pub(crate) async fn create(caller: Caller, Body(registration): Body<Registration>) -> Answer {
     let id = WebhookId::from(Uuid::now_v7());
     let (webhook, secret) = webhooks::register(&caller, id, registration).await?;
-    let created = CreatedView { webhook: WebhookView::of(&webhook), signing_secret: secret.expose() };
+    let mut created = view(&webhook);
+    created["signing_secret"] = secret.expose().into();
     Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
 }
 
 /// The tenant's webhooks with their health, oldest first.
 pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, (), cursors): Query<WebhookId>) -> Answer {
     // One more than asked for shows whether there is a next page.
-    let listed = webhooks::list(&caller, Page { after, limit: limit + 1 }).await?;
+    let listed = caller.ledger.webhook_list(caller.admin.tenant, Page { after, limit: limit + 1 }).await?;
     let (listed, next_cursor) = cut(listed, limit, cursors, |webhook| webhook.id.as_uuid());
-    Ok(HttpResponse::Ok().json(List { data: listed.iter().map(WebhookView::of).collect(), next_cursor }))
+    Ok(HttpResponse::Ok().json(List { data: listed.iter().map(view).collect(), next_cursor }))
 }
 
 /// One of the tenant's webhooks. A malformed id, an unknown one and another tenant's are answered alike.
 pub(crate) async fn read(caller: Caller, Id(id): Id<WebhookId>) -> Answer {
-    Ok(HttpResponse::Ok().json(WebhookView::of(&webhooks::find(&caller, id).await?)))
+    Ok(HttpResponse::Ok().json(view(&webhooks::find(&caller, id).await?)))
 }
 
 /// Changes the given fields.
 pub(crate) async fn change(caller: Caller, Id(id): Id<WebhookId>, Body(change): Body<WebhookChange>) -> Answer {
-    Ok(HttpResponse::Ok().json(WebhookView::of(&webhooks::change(&caller, id, &change).await?)))
+    Ok(HttpResponse::Ok().json(view(&webhooks::change(&caller, id, &change).await?)))
 }
 
 /// Deletes a webhook.
 pub(crate) async fn delete(caller: Caller, Id(id): Id<WebhookId>) -> Answer {
     webhooks::delete(&caller, id).await?;
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// Cancels the deliveries that wait now, in steps. The webhook stays.
+pub(crate) async fn cancel(caller: Caller, Id(webhook): Id<WebhookId>, Body(()): Body<()>) -> Answer {
+    webhooks::cancel(&caller, webhook).await?;
+    Ok(HttpResponse::Accepted().json(json!({"state": "running"})))
+}
+
+/// A webhook without its secret (specification, section 2.1).
+fn view(webhook: &Webhook) -> Value {
+    let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued } = webhook.backlog;
+    let failure = |(at, error): &(OffsetDateTime, String)| json!({"at": written(*at), "error": error});
+    json!({
+        "id": webhook.id,
+        "name": webhook.name,
+        "url": webhook.url,
+        "events": webhook.events,
+        "is_active": webhook.is_active,
+        "created_at": written(webhook.created_at),
+        "updated_at": written(webhook.updated_at),
+        "last_success_at": webhook.last_success_at.and_then(written),
+        "failure_count": webhook.failure_count,
+        "failing_since": webhook.failing_since.and_then(written),
+        "last_failure": webhook.last_failure.as_ref().map(failure),
+        "next_attempt_at": next_attempt_at.and_then(written),
+        "deliveries": {"waiting": waiting, "dropped": dropped, "skipped": skipped},
+        "is_cancelling": is_cancelling,
+        "is_queued": is_queued,
+    })
 }

@@ -21,13 +21,13 @@ use super::{
 use crate::{
     caller::Caller,
     calls::{
-        cancellations, deliveries,
+        deliveries,
         recoveries::{self, Beginning},
         test_deliveries, webhooks,
     },
     docs::RECEIVERS,
     problem::{Answer, ApiError},
-    request::{Id, Registration, event_type, read_change},
+    request::{FromBody, Id, Registration, event_type},
     span::Trace,
 };
 
@@ -124,7 +124,7 @@ fn beginning(text: &str, most: usize) -> String {
 
 /// Changes name, URL and events.
 pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
-    match read_change(&form.webhook_changes(), &caller.rules) {
+    match WebhookChange::read(&form.webhook_changes(), &caller.rules) {
         Ok(change) => {
             webhooks::change(&caller, id, &change).await?;
             Ok(done(&Paths::of_webhook(id, "settings"), Done::Changed))
@@ -160,7 +160,7 @@ pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) ->
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
-    cancellations::cancel(&caller, id).await?;
+    webhooks::cancel(&caller, id).await?;
     Ok(done(&Paths::webhook(id), Done::Cancelled))
 }
 

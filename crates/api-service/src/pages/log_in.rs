@@ -22,7 +22,7 @@ use super::{
     html, see_other,
 };
 use crate::{
-    authentication::{self, ADMIN, Authentication, cookie, is_refresh, session_ids},
+    authentication::{self, ADMIN, Authentication, cookie, is_refresh},
     problem::{Answer, ApiError},
     request::LONGEST_QUERY,
     state::State,
@@ -136,7 +136,7 @@ pub(super) async fn log_out(state: Data<State>, request: HttpRequest, _: Form) -
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
     }
-    let hashes: Vec<_> = session_ids(&request).map(SessionHash::of).collect();
+    let hashes: Vec<_> = cookie::session_ids(request.headers()).map(SessionHash::of).collect();
     state.ledger.sessions_revoke(&hashes).await?;
     Ok(with_cookie(&state, "", Duration::ZERO, Paths::LOG_IN))
 }

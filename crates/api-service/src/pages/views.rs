@@ -1,4 +1,4 @@
-//! The console's pages: each gathers its data by the calls of the API.
+//! The console's pages: each gathers its data by the calls of the API, or from the ledger as its handlers do.
 
 mod fares;
 
@@ -40,12 +40,12 @@ const ENTRIES: u16 = 20;
 
 /// The list of webhooks, the worst first.
 pub(super) async fn webhooks(caller: Caller, asked: Asked) -> Answer {
-    let mut found = webhook_calls::all(&caller).await?;
+    let mut found = caller.ledger.webhooks_all(caller.admin.tenant).await?;
     let mut by_health: Vec<(Health, u64)> = Vec::new();
     found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.name.to_lowercase()));
     for health in found.iter().map(Health::of) {
         match by_health.last_mut() {
-            Some((known, count)) if *known == health => *count += 1,
+            Some((known, count)) if known.key() == health.key() => *count += 1,
             _ => by_health.push((health, 1)),
         }
     }
@@ -67,7 +67,7 @@ pub(super) async fn webhooks(caller: Caller, asked: Asked) -> Answer {
 async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {
     let span = fares::span(Range::Day, asked.frame.now);
     let ids: Vec<_> = shown.iter().map(|webhook| webhook.id).collect();
-    let counts = stats::of_webhooks(caller, &ids, &span).await?;
+    let counts = caller.ledger.stats_by_webhook(caller.admin.tenant, &ids, (span.from, span.until)).await?;
     let number = |count: i64| u64::try_from(count).unwrap_or_default();
     let bars: HashMap<_, _> = counts
         .into_iter()
@@ -99,7 +99,7 @@ pub(super) async fn register(_: Caller, asked: Asked) -> Answer {
 pub(super) async fn deleted(caller: Caller, asked: Asked) -> Answer {
     let cursors = Cursors::of(Paths::DELETED);
     let page = Page { after: cursors.read(&asked.first("cursor")), limit: Deleted::LISTED + 1 };
-    let found = webhook_calls::all_deleted(&caller, page).await?;
+    let found = caller.ledger.deleted_webhooks(caller.admin.tenant, page).await?;
     let (webhooks, next) = cut(found, Deleted::LISTED, cursors, |webhook| webhook.entry);
     Ok(html(StatusCode::OK, Deleted { webhooks, next }.render(&asked.frame)))
 }
@@ -141,10 +141,9 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
             (Vec::new(), None)
         }
     };
-    Ok(html(
-        StatusCode::OK,
-        Deliveries { webhook, fares, query, deliveries, kept: caller.kept, next }.render(&asked.frame),
-    ))
+    let bodies = calls::deliveries::bodies(&caller, &deliveries).await?;
+    let page = Deliveries { webhook, fares, query, deliveries, bodies, next };
+    Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
 /// Reads the log's filter as the API does.
@@ -224,10 +223,10 @@ pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked)
         (Page { after: cursors.read(&asked.first(name)), limit: ENTRIES + 1 }, cursors)
     });
     let [(page, cursors), (notices_page, notices_cursors)] = lists;
-    let entries = calls::history::history(&caller, id, page).await?;
+    let entries = caller.ledger.history_list(caller.admin.tenant, id, page).await?.ok_or(ApiError::NotFound)?;
     let (entries, next) = cut(entries, ENTRIES, cursors, |entry| entry.id);
     let notices = match own {
-        Some(own) => calls::history::notices(&caller, own, notices_page).await?,
+        Some(own) => caller.ledger.notice_list(own, notices_page).await?,
         None => Vec::new(),
     };
     let (notices, next_notices) = cut(notices, ENTRIES, notices_cursors, |notice| notice.notice_id);
@@ -266,7 +265,7 @@ pub(super) async fn recover_page(
 ) -> Result<RecoverForm, ApiError> {
     let own = webhook_calls::known(caller, id).await?;
     let webhook = webhook_calls::find(caller, id).await?;
-    let running = recoveries::running(caller, own).await?;
+    let running = caller.ledger.recovery_running(own).await?;
     let mut states: Vec<Recoverable> = states.iter().filter_map(|name| name.parse().ok()).collect();
     if since.is_empty() {
         states = Recoverable::ALL.to_vec();
@@ -282,7 +281,7 @@ pub(super) async fn recover_page(
 /// The progress of a recovery.
 pub(super) async fn recovery(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>, asked: Asked) -> Answer {
     let (own, frame) = framed(&caller, webhook).await?;
-    let recovery = recoveries::find(&caller, own, id).await?;
+    let recovery = caller.ledger.recovery_find(own, id).await?.ok_or(ApiError::NotFound)?;
     let states = recovery.states.clone();
     // What it has passed, or what came after it was asked for, may be dropped again and is none of its work.
     let since = DeliveryId::from(recovery.reached).occurred_at().max(recovery.since);
@@ -312,7 +311,7 @@ pub(super) async fn find(caller: Caller, asked: Asked) -> Answer {
 /// The page that an id leads to, or the events that have it.
 async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, Found>, ApiError> {
     if let Ok(delivery) = id.to_string().parse()
-        && let Some(webhook) = calls::deliveries::webhook_of(caller, delivery).await?
+        && let Some(webhook) = caller.ledger.delivery_webhook(caller.admin.tenant, delivery).await?
     {
         return Ok(Ok(Paths::delivery(webhook.id(), delivery)));
     }

@@ -5,11 +5,19 @@ use std::{collections::HashSet, fmt::Display};
 use domain::{EventType, Timestamp};
 use serde_json::Value;
 
-use super::json::Members;
-use crate::violation::Violation;
+use super::json::{Members, Need};
+use crate::{state::Rules, violation::Violation};
 
 /// A checked value, or all its violations.
 pub(crate) type Checked<T> = Result<T, Vec<Violation>>;
+
+/// What a call reads from its body.
+pub(crate) trait FromBody: Sized + 'static {
+    const NEED: Need = Need::Required;
+
+    /// Checks every member and reports all violations at once.
+    fn read(members: &Members, rules: &Rules) -> Checked<Self>;
+}
 
 /// Collects a body's violations, so that all are reported at once.
 pub(crate) struct Fields<'a> {

@@ -5,7 +5,7 @@ use ledger::WebhookChange;
 use serde_json::Value;
 
 use super::{
-    fields::{Checked, Fields, boolean, distinct, event_type, string, violation},
+    fields::{Checked, Fields, FromBody, boolean, distinct, event_type, string, violation},
     json::Members,
 };
 use crate::state::Rules;
@@ -22,9 +22,8 @@ pub(crate) struct Registration {
     pub(crate) events: Vec<EventType>,
 }
 
-impl Registration {
-    /// Checks every member and reports all violations at once.
-    pub(crate) fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+impl FromBody for Registration {
+    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
         let mut fields = Fields::of(members);
         let name = fields.required("name", |value| name(value, rules));
         let url = fields.required("url", |value| url(value, rules));
@@ -34,16 +33,18 @@ impl Registration {
     }
 }
 
-/// Checks a change likewise. An absent field stays as it is.
-pub(crate) fn change(members: &Members, rules: &Rules) -> Checked<WebhookChange> {
-    let mut fields = Fields::of(members);
-    let change = WebhookChange {
-        name: fields.optional("name", |value| name(value, rules)),
-        url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
-        events: fields.optional("events", events),
-        is_active: fields.optional("is_active", |value| boolean("is_active", value)),
-    };
-    fields.finish(&CHANGEABLE, Some(change))
+/// An absent field stays as it is.
+impl FromBody for WebhookChange {
+    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
+        let mut fields = Fields::of(members);
+        let change = Self {
+            name: fields.optional("name", |value| name(value, rules)),
+            url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
+            events: fields.optional("events", events),
+            is_active: fields.optional("is_active", |value| boolean("is_active", value)),
+        };
+        fields.finish(&CHANGEABLE, Some(change))
+    }
 }
 
 fn name(value: &Value, rules: &Rules) -> Checked<String> {

@@ -18,13 +18,13 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 use super::*;
-use crate::{answer, docs::Docs, outbox::Wakes, quota, request::LONGEST_QUERY, state::Rules};
+use crate::{answer, docs::Docs, outbox::Wakes, request::LONGEST_QUERY, state::Rules};
 
 const LIST: &str = "/api/v1/webhooks/";
 const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
 const ONE: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
-const BOSS: (&str, &str) = ("Cookie", "sessionid=boss");
-const JSON: (&str, &str) = ("Content-Type", "application/json");
+pub(crate) const BOSS: (&str, &str) = ("Cookie", "sessionid=boss");
+pub(crate) const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 /// Rendered once for all tests.
 static DOCS: OnceLock<Docs> = OnceLock::new();
@@ -52,10 +52,10 @@ pub(crate) fn routes() -> Routes {
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
         rules: Rules { name_chars: 255, url_chars: 2048, destinations: Destinations::default() },
         body_limit: 200,
-        most: quota::of(&limits()),
+        most: crate::state::most(&limits()),
         kept: settings().retention.kept(),
         attempt_timeout: std::time::Duration::from_secs(10),
-        docs: DOCS.get_or_init(|| Docs::new(&limits())).clone(),
+        docs: DOCS.get_or_init(|| Docs::new(&limits(), crate::state::most(&limits()))).clone(),
         console: settings().console,
         brake: tokio::sync::watch::channel(None).1,
     };
@@ -81,8 +81,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn code(&self) -> (u16, &str) {
+    pub(crate) fn code(&self) -> (u16, &str) {
         (self.status, self.problem["code"].as_str().unwrap_or_default())
+    }
+
+    /// The fields of the violations with this code.
+    pub(crate) fn fields(&self, code: &str) -> Vec<&str> {
+        let violations = self.problem["errors"].as_array().into_iter().flatten();
+        violations.filter(|violation| violation["code"] == code).map(|one| one["field"].as_str().unwrap()).collect()
     }
 
     fn header(&self, name: &'static str) -> &str {
@@ -90,7 +96,7 @@ impl Answer {
     }
 }
 
-async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'static str) -> Answer {
+pub(crate) async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'static str) -> Answer {
     let app = App::new().wrap(from_fn(answer::complete)).configure(|config| routes().configure(config));
     let app = init_service(app).await;
     let mut request = TestRequest::with_uri(path).method(method).set_payload(body);
@@ -296,11 +302,15 @@ async fn where_no_body_is_needed_none_need_be_announced() {
     }
 }
 
+/// A path of a route, with ids.
+pub(crate) fn path_of(route: &str) -> String {
+    let names = ["{id}", "{delivery_id}", "{recovery_id}", "{event_id}"];
+    names.iter().fold(route.replace("{file}", "event.schema.json"), |path, name| path.replace(name, ID))
+}
+
 /// The methods in `Allow` of a path's answer to an unknown one. Asserts that all others get a 405.
 pub(crate) async fn allowed(path: &str) -> BTreeSet<String> {
-    let path = ["{id}", "{delivery_id}", "{recovery_id}", "{event_id}"]
-        .iter()
-        .fold(path.replace("{file}", "event.schema.json"), |path, name| path.replace(name, ID));
+    let path = path_of(path);
     let answer = ask("MADEUP".parse().unwrap(), &path, &[BOSS], "").await;
     let allowed: BTreeSet<_> = answer.header("allow").split(", ").map(str::to_owned).collect();
     for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
@@ -356,9 +366,7 @@ async fn the_first_error_of_each_route_counts() {
     let paths = ROUTES.take().into_iter().map(|path| format!("/api/v1{}", path.trim_start_matches("/api/v1")));
     let mut failed = 0;
     for path in paths.chain(others).chain(["/api/v1/unknown/".to_owned()]) {
-        let path = ["{id}", "{delivery_id}", "{recovery_id}", "{event_id}", "{file}"]
-            .iter()
-            .fold(path, |path, name| path.replace(name, ID));
+        let path = path_of(&path);
         for method in [Method::GET, Method::POST, Method::HEAD, Method::PATCH, Method::DELETE] {
             let request = TestRequest::with_uri(&path).method(method).insert_header(BOSS).insert_header(JSON);
             let answer = call_service(&app, request.set_payload("{}").to_request()).await;

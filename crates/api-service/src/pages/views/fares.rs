@@ -1,7 +1,6 @@
 //! How a webhook fared in a range of time.
 
 use console::{Bar, Fares, Range};
-use domain::OutcomeClass;
 use ledger::{OwnWebhook, StatsStep};
 use time::{OffsetDateTime, Time};
 
@@ -30,13 +29,11 @@ pub(super) async fn of(
     now: OffsetDateTime,
 ) -> Result<Fares, ApiError> {
     let span = span(range, now);
-    let tallies = stats::of_webhook(caller, webhook, &span).await?;
-    let steps = stats::by_step(&tallies, stats::steps(&span), caller.attempt_timeout);
+    let (steps, total) = stats::of_webhook(caller, webhook, &span).await?;
     let bars = steps.chunks(steps.len().div_ceil(range.bars().unsigned_abs() as usize)).map(bar).collect();
-    let total = Counts::of(&tallies, caller.attempt_timeout);
-    let causes = OutcomeClass::ALL.into_iter().filter(|class| !class.is_success());
-    let causes = causes.map(|class| (class, total.outcome(class))).collect();
-    Ok(Fares { range, bars, causes, percentiles: (total.p50, total.p95) })
+    let percentiles = (total.duration_ms.p50, total.duration_ms.p95);
+    let causes = total.outcomes.into_iter().filter(|(class, _)| !class.is_success()).collect();
+    Ok(Fares { range, bars, causes, percentiles })
 }
 
 /// Several steps as one bar.

@@ -10,7 +10,7 @@ fn read(body: &str) -> Checked<Registration> {
 }
 
 fn changed(body: &str) -> Checked<WebhookChange> {
-    change(&serde_json::from_str(body).unwrap(), &RULES)
+    WebhookChange::read(&serde_json::from_str(body).unwrap(), &RULES)
 }
 
 fn violations(body: &str) -> Vec<(String, &'static str)> {
