@@ -109,7 +109,8 @@ impl std::fmt::Display for AcceptedPeriod {
         let (earliest, latest) = (second(self.earliest).unwrap_or_default(), second(self.latest).unwrap_or_default());
         write!(
             f,
-            "between {earliest} (retention.keep ago, or retention.bodies) and {latest} (a day ahead), by the database's clock"
+            "between {earliest} (retention.keep ago, or retention.bodies if that is shorter) and {latest} (a day \
+             ahead), by the database's clock"
         )
     }
 }
@@ -312,7 +313,8 @@ mod tests {
         for bad in [now - DAY * 30 - millisecond, now + DAY + second, OffsetDateTime::UNIX_EPOCH] {
             let refused = check(bad).unwrap_err();
             assert_eq!(refused.reason(), "timestamp_out_of_range");
-            let words = "between 2026-03-01T09:30:00Z (retention.keep ago, or retention.bodies) and 2026-04-01T09:30:00Z (a day ahead)";
+            let words = "between 2026-03-01T09:30:00Z (retention.keep ago, or retention.bodies if that is shorter) and \
+                         2026-04-01T09:30:00Z (a day ahead)";
             assert!(refused.to_string().contains(words), "{refused}");
         }
         assert_eq!(AcceptedPeriod::at(now, Duration::MAX).check("1970-01-01T00:00:00Z".parse().unwrap()), Ok(()));

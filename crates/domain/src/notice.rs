@@ -167,7 +167,7 @@ fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
         NoticeType::Deleted => format!("{user} deleted the webhook \"{name}\"."),
         NoticeType::Expiring => format!(
             "The webhook \"{name}\" is paused, and holds deliveries since {}. They will be cancelled after {} unless the \
-             webhook is activated.",
+             webhook is activated; later ones follow without a further notice.",
             text("held_since"),
             text("cancelled_after"),
         ),
@@ -241,7 +241,8 @@ mod tests {
                 NoticeType::Expiring,
                 json!({"held_since": "2026-01-01T09:30:00Z", "cancelled_after": "2026-04-01T09:30:00Z"}),
                 "The webhook \"orders\" is paused, and holds deliveries since 2026-01-01T09:30:00Z. They will be \
-                 cancelled after 2026-04-01T09:30:00Z unless the webhook is activated.",
+                 cancelled after 2026-04-01T09:30:00Z unless the webhook is activated; later ones follow without a \
+                 further notice.",
             ),
             (
                 NoticeType::Dropping,

@@ -3,7 +3,7 @@
 //! All have one width, as strict parsers accept one only. Otherwise one time in ten lacks its last digit, and breaks
 //! them. Finer digits are cut: rounding could move a time out of the millisecond that is in its delivery's id.
 //!
-//! A member that is a time has `#[serde(with = "time_text")]`, or `time_text::option`.
+//! A member that is a time has `#[serde(with = "time_text")]`.
 
 use serde::{Serializer, ser::Error};
 use time::{OffsetDateTime, UtcOffset, format_description::BorrowedFormatItem, macros::format_description};
@@ -24,22 +24,6 @@ pub fn written(moment: OffsetDateTime) -> Option<String> {
 pub fn serialize<S: Serializer>(moment: &OffsetDateTime, serializer: S) -> Result<S::Ok, S::Error> {
     let text = written(*moment).ok_or_else(|| S::Error::custom("the time's year cannot be written"))?;
     serializer.serialize_str(&text)
-}
-
-/// Times that may be missing.
-pub mod option {
-    use super::{OffsetDateTime, Serializer};
-
-    /// Serializes a time, or null.
-    ///
-    /// # Errors
-    /// The same as [`serialize`](super::serialize).
-    pub fn serialize<S: Serializer>(moment: &Option<OffsetDateTime>, serializer: S) -> Result<S::Ok, S::Error> {
-        match moment {
-            Some(moment) => super::serialize(moment, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -71,22 +55,16 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_written_the_same_way_or_null() {
+    fn a_member_is_written_the_same_way() {
         #[derive(Serialize)]
         struct Times {
             #[serde(with = "super")]
             at: OffsetDateTime,
-            #[serde(with = "super::option")]
-            then: Option<OffsetDateTime>,
-            #[serde(with = "super::option")]
-            never: Option<OffsetDateTime>,
         }
         let at = datetime!(2026-03-01 09:30 UTC);
-        let text = serde_json::to_string(&Times { at, then: Some(at), never: None }).unwrap();
-        let expected = r#"{"at":"2026-03-01T09:30:00.000000Z","then":"2026-03-01T09:30:00.000000Z","never":null}"#;
-        assert_eq!(text, expected);
+        assert_eq!(serde_json::to_string(&Times { at }).unwrap(), r#"{"at":"2026-03-01T09:30:00.000000Z"}"#);
         let beyond = datetime!(9999-12-31 23:59 UTC).replace_offset(offset!(-1));
-        assert!(serde_json::to_string(&Times { at: beyond, then: None, never: None }).is_err());
+        assert!(serde_json::to_string(&Times { at: beyond }).is_err());
     }
 
     proptest! {

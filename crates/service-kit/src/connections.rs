@@ -6,7 +6,7 @@ use broker::{Backoff, Broker, BrokerConfig, BrokerError, Names, Publisher};
 use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
 use tls::Role;
 use tokio_util::sync::CancellationToken;
-use traces::{CollectorHeaders, Exporter, SampleRatio, Traces, TracesConfig, TracesError};
+use traces::{CollectorHeaders, EgressError, Exporter, SampleRatio, Traces, TracesConfig};
 
 use crate::{
     Readiness,
@@ -151,8 +151,8 @@ pub fn traces(settings: &Settings, process: &'static str) -> Result<Option<(Trac
         version: env!("CARGO_PKG_VERSION"),
     };
     let traces = Traces::new(config).map_err(|error| match error {
-        TracesError::Endpoint => SettingsError::invalid("traces.endpoint", error),
-        TracesError::Client(error) => SettingsError::invalid("egress.extra_ca_file", error),
+        EgressError::Url => SettingsError::invalid("traces.endpoint", error),
+        error => SettingsError::invalid("egress.extra_ca_file", error),
     })?;
     Ok(Some(traces))
 }

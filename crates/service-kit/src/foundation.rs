@@ -3,7 +3,6 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
 };
 
 use broker::{Broker, EssentialTasks, Publisher};
@@ -23,8 +22,6 @@ pub struct Foundation {
     ops: OpsServer,
     traces: Traces,
     exporter: Option<Exporter>,
-    /// The time to finish what is under way at the shutdown.
-    deadline: Duration,
 }
 
 /// What runs beside a service's work: health, metrics, the database's clock, a publisher. It ends when this is dropped.
@@ -72,8 +69,7 @@ impl Foundation {
         }
         let ops_address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ops_port)));
         let ops = OpsServer::bind(ops_address).await?;
-        let (traces, deadline) = (traces.unwrap_or_default(), settings.shutdown.deadline);
-        Ok(Self { process, ledger, broker, ops, traces, exporter, deadline })
+        Ok(Self { process, ledger, broker, ops, traces: traces.unwrap_or_default(), exporter })
     }
 
     /// The address of the operations port.
@@ -93,7 +89,7 @@ impl Foundation {
         readiness: Readiness,
         shutdown: &CancellationToken,
     ) -> Result<Running, StartError> {
-        let Self { process, ledger, broker, ops, traces, exporter, deadline } = self;
+        let Self { process, ledger, broker, ops, traces, exporter } = self;
         let finished = CancellationToken::new();
         let finish = finished.clone().drop_guard();
         let build = Info::new([("service", process), ("version", env!("CARGO_PKG_VERSION"))]);
@@ -102,8 +98,7 @@ impl Foundation {
         ledger.register(&mut metrics);
         usage::show(&ledger, &mut metrics);
         traces.register(&mut metrics);
-        let export = exporter.map(|exporter| exporter.run(shutdown.clone(), deadline, finished.clone()));
-        let exporting = export.map(tokio::spawn);
+        let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(finished.clone())));
         let essential = broker.essential().clone();
         let database = DatabaseWatch::start(&ledger, &mut metrics, &essential, finished.clone());
         let publisher = broker.publisher(finished.clone());

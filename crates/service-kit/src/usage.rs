@@ -137,4 +137,12 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         assert!((0.0..600.0).contains(&(now - after["process_start_time_seconds"])), "{now} {after:?}");
     }
+
+    /// Hardened units see nothing else there (`ProcSubset=pid`).
+    #[test]
+    fn of_proc_only_the_process_itself_is_read() {
+        let code = include_str!("usage.rs").split("#[cfg(test)]").next().unwrap();
+        let read: Vec<_> = code.match_indices("\"/proc/").map(|(at, _)| &code[at + 1..]).collect();
+        assert!(read.len() >= 4 && read.iter().all(|path| path.starts_with("/proc/self/")), "{read:?}");
+    }
 }

@@ -8,7 +8,6 @@ use uuid::Uuid;
 use crate::{
     CollectorHeaders, Exporter, SampleRatio, Traces,
     otlp::{self, PATH},
-    spell::Spell,
     stats::Stats,
 };
 
@@ -34,23 +33,12 @@ pub struct TracesConfig {
     pub version: &'static str,
 }
 
-/// Traces cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TracesError {
-    /// The endpoint is no URL that spans can be sent to.
-    #[error("it is not an http or https URL")]
-    Endpoint,
-    /// The client cannot be set up.
-    #[error(transparent)]
-    Client(EgressError),
-}
-
 impl Traces {
     /// Sets traces up. Connects nothing. The exporter has to be run.
     ///
     /// # Errors
-    /// [`TracesError`], which names the setting.
-    pub fn new(config: TracesConfig) -> Result<(Self, Exporter), TracesError> {
+    /// [`EgressError::Url`] for the endpoint; any other for the authorities.
+    pub fn new(config: TracesConfig) -> Result<(Self, Exporter), EgressError> {
         let TracesConfig { endpoint, headers, timeout, ratio, extra_ca_pem, service, version } = config;
         let client = InternalConfig {
             url: with_path(endpoint),
@@ -59,15 +47,11 @@ impl Traces {
             user_agent: format!("webhooks/{version}"),
             answer_limit: ANSWER_LIMIT,
         };
-        let client = Internal::new(client).map_err(|error| match error {
-            EgressError::Url => TracesError::Endpoint,
-            other => TracesError::Client(other),
-        })?;
+        let client = Internal::new(client)?;
         let stats = Stats::default();
         let (traces, ended) = Self::on(ratio, stats.clone());
         let resource = otlp::resource(service, version, Uuid::new_v4().to_string());
-        let spell = Spell::default();
-        Ok((traces, Exporter { ended, in_hand: 0, client, headers, resource, version, stats, spell }))
+        Ok((traces, Exporter { ended, in_hand: 0, client, headers, resource, version, stats, is_failing: false }))
     }
 }
 

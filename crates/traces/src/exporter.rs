@@ -14,8 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     CollectorHeaders, otlp,
     record::Record,
-    spell::{Notice, Spell},
-    stats::{Fate, Stats},
+    stats::{DROPPED, EXPORTED, REFUSED, Stats},
 };
 
 /// How many spans one export has, at most.
@@ -29,10 +28,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a batch is tried, since its first try. Then it makes way for the next, in case that it is the batch itself
 /// that the collector cannot take.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
-/// How long the exporter goes on after closing at least, even if the work has taken the whole deadline, and at most: a
-/// collector that never answers must not hold up the end of a process.
-const SHORTEST_END: Duration = Duration::from_secs(1);
-const LONGEST_END: Duration = Duration::from_secs(3);
+/// The time for the last spans after closing: a collector that never answers must not hold up the end of a process.
+const END: Duration = Duration::from_secs(1);
 
 /// Exports spans, one batch at a time. Nobody waits for it.
 pub struct Exporter {
@@ -44,7 +41,8 @@ pub struct Exporter {
     pub(crate) resource: otlp::Resource,
     pub(crate) version: &'static str,
     pub(crate) stats: Stats,
-    pub(crate) spell: Spell,
+    /// True since an export failed, until one succeeds.
+    pub(crate) is_failing: bool,
 }
 
 /// Why the collector did not take a batch.
@@ -56,14 +54,12 @@ enum Failure {
 }
 
 impl Exporter {
-    /// Exports until `closing`, and then what is left: only until the collector is away, and for what remains of
-    /// `deadline` since `shutdown`, but for one second at least and three at most. What is left then is dropped.
-    pub async fn run(mut self, shutdown: CancellationToken, deadline: Duration, closing: CancellationToken) {
+    /// Exports until `closing`, and then what is left: only until the collector is unavailable, and for a second. What is left
+    /// then is dropped.
+    pub async fn run(mut self, closing: CancellationToken) {
         let end = async {
-            closing.run_until_cancelled(shutdown.cancelled()).await;
-            let shut_down_at = Instant::now();
             closing.cancelled().await;
-            sleep(deadline.saturating_sub(shut_down_at.elapsed()).clamp(SHORTEST_END, LONGEST_END)).await;
+            sleep(END).await;
         };
         let is_all_done = tokio::select! {
             is_all_done = self.work(&closing) => is_all_done,
@@ -72,7 +68,7 @@ impl Exporter {
         if !is_all_done {
             let waiting = std::iter::from_fn(|| self.ended.try_recv().ok()).count();
             let left = self.in_hand + waiting;
-            self.stats.count(Fate::Dropped, left);
+            self.stats.count(DROPPED, left);
             tracing::warn!(dropped = left, "the collector did not take the last spans in time");
         }
     }
@@ -121,30 +117,41 @@ impl Exporter {
             match self.send(body.clone()).await {
                 Ok(refused) => {
                     let refused = refused.min(spans);
-                    self.stats.count(Fate::Exported, spans - refused);
-                    self.stats.count(Fate::Refused, refused);
-                    let notice = self.spell.succeeded(self.stats.dropped());
-                    tell(notice, "");
+                    self.stats.count(EXPORTED, spans - refused);
+                    self.stats.count(REFUSED, refused);
+                    if std::mem::take(&mut self.is_failing) {
+                        tracing::info!("the collector accepts spans again");
+                    }
                     return true;
                 }
                 Err(Failure::Refused(why)) => {
-                    tell(self.spell.failed(self.stats.dropped()), &why);
-                    self.stats.count(Fate::Refused, spans);
+                    self.fail(&why);
+                    self.stats.count(REFUSED, spans);
                     return true;
                 }
                 Err(Failure::Away(why)) => {
-                    tell(self.spell.failed(self.stats.dropped()), &why);
+                    self.fail(&why);
                     if closing.is_cancelled() {
                         return false;
                     }
                     if begun.elapsed() >= PATIENCE {
-                        self.stats.count(Fate::Dropped, spans);
+                        self.stats.count(DROPPED, spans);
                         return true;
                     }
                 }
             }
             closing.run_until_cancelled(sleep(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Logs once that the collector accepts no spans.
+    fn fail(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            tracing::warn!(
+                why,
+                "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT): the collector accepts no spans; all else continues"
+            );
         }
     }
 
@@ -168,22 +175,6 @@ impl Exporter {
             status @ (429 | 502..=504) => Err(Failure::Away(format!("it answered {status}"))),
             status => Err(Failure::Refused(format!("it answered {status}"))),
         }
-    }
-}
-
-/// Tells the operator once for each spell.
-fn tell(notice: Option<Notice>, why: &str) {
-    match notice {
-        Some(Notice::Failing) => tracing::warn!(
-            why,
-            "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT): the collector takes no spans; all else goes on"
-        ),
-        Some(Notice::Slow) => tracing::warn!(
-            "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT): the collector is too slow, and spans are dropped; all else \
-             goes on"
-        ),
-        Some(Notice::Well(dropped)) => tracing::info!(dropped, "the collector takes spans again"),
-        None => {}
     }
 }
 
@@ -220,31 +211,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_collector_holds_up_no_end_longer_than_the_deadline_and_three_seconds() {
-        let seconds = Duration::from_secs;
-        for (deadline, worked, end) in [
-            (seconds(25), seconds(0), LONGEST_END),
-            (seconds(25), seconds(23), seconds(2)),
-            (seconds(25), seconds(25), SHORTEST_END),
-            (seconds(0), seconds(0), SHORTEST_END),
-            (Duration::MAX, seconds(25), LONGEST_END),
-        ] {
-            let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let exporter = exporter(silent.local_addr().unwrap(), BATCH + 88);
-            let stats = exporter.stats.clone();
-            let (shutdown, closing) = (CancellationToken::new(), CancellationToken::new());
-            let running = tokio::spawn(exporter.run(shutdown.clone(), deadline, closing.clone()));
-            let _under_way = silent.accept().await.unwrap();
-            shutdown.cancel();
-            sleep(worked).await;
-            assert!(!running.is_finished());
-            let closed_at = Instant::now();
-            closing.cancel();
-            running.await.unwrap();
-            let took = closed_at.elapsed();
-            assert!(took.abs_diff(end) < seconds(1) / 10, "{took:?} after {worked:?} of {deadline:?}");
-            assert_eq!(stats.dropped(), 600);
-        }
+    async fn a_silent_collector_holds_up_no_end_longer_than_a_second() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let exporter = exporter(silent.local_addr().unwrap(), BATCH + 88);
+        let (stats, closing) = (exporter.stats.clone(), CancellationToken::new());
+        let running = tokio::spawn(exporter.run(closing.clone()));
+        let _under_way = silent.accept().await.unwrap();
+        sleep(SOON).await;
+        assert!(!running.is_finished());
+        let closed_at = Instant::now();
+        closing.cancel();
+        running.await.unwrap();
+        assert!(closed_at.elapsed().abs_diff(END) < END / 10, "{:?}", closed_at.elapsed());
+        assert_eq!(stats.dropped(), 600);
     }
 
     #[tokio::test]
@@ -253,10 +232,10 @@ mod tests {
         let exporter = exporter(listener.local_addr().unwrap(), BATCH + 88);
         let (stats, closing) = (exporter.stats.clone(), CancellationToken::new());
         closing.cancel();
-        let running = tokio::spawn(exporter.run(CancellationToken::new(), SOON, closing));
+        let running = tokio::spawn(exporter.run(closing));
         // It hangs up, the second time too.
         drop(listener.accept().await.unwrap());
-        assert!(timeout(LONGEST_END, listener.accept()).await.is_err(), "it was tried again");
+        assert!(timeout(END, listener.accept()).await.is_err(), "it was tried again");
         timeout(SOON, running).await.unwrap().unwrap();
         assert_eq!(stats.dropped(), 600);
     }
@@ -266,7 +245,7 @@ mod tests {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let exporter = exporter(nobody, BATCH + 88);
         let stats = exporter.stats.clone();
-        let running = tokio::spawn(exporter.run(CancellationToken::new(), SOON, CancellationToken::new()));
+        let running = tokio::spawn(exporter.run(CancellationToken::new()));
         sleep(PATIENCE - LONGEST_PAUSE).await;
         assert_eq!(stats.dropped(), 0);
         sleep(LONGEST_PAUSE * 3).await;

@@ -4,15 +4,14 @@ mod config;
 mod exporter;
 mod headers;
 mod otlp;
-mod queue;
 mod ratio;
 mod record;
 mod span;
-mod spell;
 mod stats;
 mod traces;
 
-pub use config::{TracesConfig, TracesError};
+pub use config::TracesConfig;
+pub use egress::EgressError;
 pub use exporter::Exporter;
 pub use headers::{CollectorHeaders, HeadersError};
 pub use ratio::SampleRatio;

@@ -7,12 +7,28 @@ use std::{
 
 use domain::Traceparent;
 use time::OffsetDateTime;
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::{
-    queue::Queue,
     record::{Kind, Record, Value},
+    stats::{DROPPED, Stats},
 };
+
+/// The way of ended spans to the exporter.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) records: mpsc::Sender<Record>,
+    pub(crate) stats: Stats,
+}
+
+impl Ended {
+    fn push(&self, record: Record) {
+        if self.records.try_send(record).is_err() {
+            self.stats.count(DROPPED, 1);
+        }
+    }
+}
 
 /// A span that has begun. It is exported once it is ended. One that is dropped never is.
 #[derive(Debug)]
@@ -21,12 +37,12 @@ pub struct Span(Box<Begun>);
 #[derive(Debug)]
 struct Begun {
     record: Record,
-    queue: Queue,
+    ended: Ended,
 }
 
 impl Span {
     pub(crate) fn new(
-        queue: Queue,
+        ended: Ended,
         kind: Kind,
         started_at: OffsetDateTime,
         trace: NonZeroU128,
@@ -43,7 +59,7 @@ impl Span {
             attributes: Vec::with_capacity(12),
             is_failed: false,
         };
-        Self(Box::new(Begun { record, queue }))
+        Self(Box::new(Begun { record, ended }))
     }
 
     /// What others name as their parent.
@@ -70,10 +86,10 @@ impl Span {
 
     /// Ends it. Never waits: it is dropped and counted if too many wait for the collector.
     pub fn end(self, at: OffsetDateTime) {
-        let Begun { mut record, queue } = *self.0;
+        let Begun { mut record, ended } = *self.0;
         // The clock may have been set back meanwhile.
         record.ended_at = at.max(record.started_at);
-        queue.push(record);
+        ended.push(record);
     }
 }
 

@@ -6,34 +6,37 @@ use time::OffsetDateTime;
 use tokio::sync::mpsc;
 
 use crate::{
-    queue::{LIMIT, Queue},
     ratio::SampleRatio,
     record::{Kind, Record},
-    span::{Span, new_trace_id},
+    span::{Ended, Span, new_trace_id},
     stats::Stats,
 };
+
+/// How many spans may wait for the collector: some 8 MB.
+const LIMIT: usize = 8192;
 
 /// Begins spans. Clones are cheap. By default traces are off: nothing begins.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<On>);
 
+/// The ratio, and the way to the exporter.
 #[derive(Clone, Debug)]
 struct On {
     ratio: SampleRatio,
-    queue: Queue,
+    ended: Ended,
 }
 
 impl Traces {
     /// Traces that are on, and the spans that come of them.
     pub(crate) fn on(ratio: SampleRatio, stats: Stats) -> (Self, mpsc::Receiver<Record>) {
         let (records, ended) = mpsc::channel(LIMIT);
-        (Self(Some(On { ratio, queue: Queue { records, stats } })), ended)
+        (Self(Some(On { ratio, ended: Ended { records, stats } })), ended)
     }
 
     /// Shows what became of the spans, if traces are on.
     pub fn register(&self, registry: &mut Registry) {
         if let Self(Some(on)) = self {
-            on.queue.stats.register(registry);
+            on.ended.stats.register(registry);
         }
     }
 
@@ -67,23 +70,17 @@ impl Traces {
             None => on.root(kind, at),
         }
     }
-
-    /// Begins a span that goes on with a recorded trace. Begins none.
-    #[must_use]
-    pub fn follow(&self, kind: Kind, parent: Option<&Traceparent>, at: OffsetDateTime) -> Option<Span> {
-        self.begin(kind, Some(parent?), at)
-    }
 }
 
 impl On {
     fn child(&self, kind: Kind, parent: &Traceparent, at: OffsetDateTime) -> Option<Span> {
         let (trace, span) = parent.ids();
-        Some(Span::new(self.queue.clone(), kind, at, trace.try_into().ok()?, Some(span)))
+        Some(Span::new(self.ended.clone(), kind, at, trace.try_into().ok()?, Some(span)))
     }
 
     fn root(&self, kind: Kind, at: OffsetDateTime) -> Option<Span> {
         let trace = new_trace_id();
-        self.ratio.takes(trace.get()).then(|| Span::new(self.queue.clone(), kind, at, trace, None))
+        self.ratio.takes(trace.get()).then(|| Span::new(self.ended.clone(), kind, at, trace, None))
     }
 }
 
@@ -109,8 +106,6 @@ mod tests {
             let begins = |parent: Option<&Traceparent>| traces.begin(Kind::Consumer, parent, AT).is_some();
             assert_eq!(begins(None), ratio);
             assert!(begins(Some(&upstream("01"))) && !begins(Some(&upstream("00"))));
-            let follows = |parent: Option<&Traceparent>| traces.follow(Kind::Client, parent, AT).is_some();
-            assert!(follows(Some(&upstream("01"))) && !follows(Some(&upstream("00"))) && !follows(None));
             let anybody = |parent: Option<&Traceparent>| traces.begin_for_anybody(Kind::Server, parent, AT).is_some();
             assert_eq!((anybody(Some(&upstream("01"))), anybody(Some(&upstream("00")))), (ratio, false));
         }

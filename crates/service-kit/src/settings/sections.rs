@@ -226,7 +226,8 @@ pub struct Egress {
     /// Name servers; an empty list means those of the system, after its `/etc/hosts`.
     #[serde(deserialize_with = "parse::addresses")]
     pub name_servers: Vec<SocketAddr>,
-    /// A page that answers while receivers can be reached. Read it by [`Egress::canary`].
+    /// A host to which a TLS connection can be made while receivers can be reached. Nothing is sent. Read it by
+    /// [`Egress::canary`].
     #[serde(default, deserialize_with = "parse::optional_http_url")]
     pub canary_url: Option<Url>,
     /// How long an unused connection is kept; longer than zero.

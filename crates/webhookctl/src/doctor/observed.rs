@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use broker::{NodeSeen, Seen};
+use broker::{Names, NodeSeen, Seen};
 use ledger::{
     AttemptsSeen, Brake, ConnectionsSeen, DaysSeen, GenerationSeen, KeyUse, MigrationsSeen, OverdueSeen, RetriesSeen,
     ServerCondition, WorkSeen,
@@ -94,23 +94,9 @@ pub(super) struct InsideSeen {
     pub(super) accepts_larger: Option<Looked<bool>>,
     pub(super) exchanges: BTreeMap<String, Seen>,
     pub(super) queues: BTreeMap<String, Seen>,
-    pub(super) roles: Roles,
+    pub(super) names: Names,
     /// The sentinel queue that the ledger knows, if it knows one.
     pub(super) sentinel: Option<(String, Seen)>,
-}
-
-/// The names of the queues with a part of their own.
-#[derive(Clone)]
-pub(super) struct Roles {
-    pub(super) events: String,
-    pub(super) deliveries: String,
-    pub(super) bulk: String,
-    pub(super) slow: String,
-    pub(super) rejected: String,
-    pub(super) unknown_key: String,
-    pub(super) dead: String,
-    pub(super) unroutable: String,
-    pub(super) notices: String,
 }
 
 /// The broker's cluster, as RabbitMQ's management API shows it.

@@ -7,8 +7,8 @@ use super::{
         finding::{Finding, grouped, lasting, many},
         observed::{DatabaseSeen, Observed},
     },
+    judged,
     ledger::is_old,
-    unseen,
 };
 
 /// Messages that wait although everything is well, at most.
@@ -25,30 +25,21 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         findings.push(Finding::note("backlog.retries", "not looked at: the schema is too old"));
         return findings;
     }
-    findings.push(match &seen.retries {
-        Ok(retries) => {
-            let (count, is_exact) = retries.count();
-            let about = if is_exact { "" } else { "about " };
-            Finding::ok("backlog.retries", format!("{about}{} for a retry", deliveries(count, "waits", "wait")))
-        }
-        Err(why) => unseen("backlog.retries", why),
-    });
-    findings.push(match &seen.overdue {
-        Ok(overdue) => self::overdue(overdue, seen, observed),
-        Err(why) => unseen("backlog.overdue", why),
-    });
-    match &seen.work {
-        Ok(work) => findings.extend(self::work(work, observed.inside().is_some())),
-        Err(why) => findings.push(unseen("backlog.outbox", why)),
-    }
+    findings.extend(judged("backlog.retries", (&seen.retries, seen), |retries| {
+        let (count, is_exact) = retries.count();
+        let about = if is_exact { "" } else { "about " };
+        vec![Finding::ok("backlog.retries", format!("{about}{} for a retry", deliveries(count, "waits", "wait")))]
+    }));
+    findings.extend(judged("backlog.overdue", (&seen.overdue, seen), |late| vec![overdue(late, seen, observed)]));
+    findings.extend(judged("backlog.outbox", (&seen.work, seen), |seen| work(seen, observed.inside().is_some())));
     findings
 }
 
 fn queues(observed: &Observed) -> Vec<Finding> {
     let Some(inside) = observed.inside() else { return Vec::new() };
     let ready = |queue: &str| inside.of(queue).map(|(ready, _)| ready);
-    let (roles, mut findings) = (&inside.roles, Vec::new());
-    findings.extend(ready(&roles.events).map(|ready| match ready {
+    let (names, mut findings) = (&inside.names, Vec::new());
+    findings.extend(ready(&names.events()).map(|ready| match ready {
         ..FEW => Finding::ok("backlog.events", format!("{} for ingest", waiting(ready, "event"))),
         _ => Finding::warning(
             "backlog.events",
@@ -56,7 +47,7 @@ fn queues(observed: &Observed) -> Vec<Finding> {
             "if it grows, start another event-ingest",
         ),
     }));
-    if let (Some(main), Some(bulk), Some(slow)) = (ready(&roles.deliveries), ready(&roles.bulk), ready(&roles.slow)) {
+    if let (Some(main), Some(bulk), Some(slow)) = (ready(&names.main()), ready(&names.bulk()), ready(&names.slow())) {
         let text = format!(
             "messages of due jobs: main {}, bulk {}, slow {}",
             grouped(main.into()),
@@ -85,7 +76,7 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
         format!("{} due and not attempted, the oldest for {}", deliveries(overdue.overdue, "is", "are"), lasting(late));
     let of_lanes = |pick: fn((u32, u32)) -> u32| {
         let inside = observed.inside()?;
-        Some(inside.of(&inside.roles.deliveries).map_or(0, pick) + inside.of(&inside.roles.bulk).map_or(0, pick))
+        Some(inside.of(&inside.names.main()).map_or(0, pick) + inside.of(&inside.names.bulk()).map_or(0, pick))
     };
     if observed.database().is_some_and(|seen| seen.brakes.as_ref().is_ok_and(|brakes| !brakes.is_empty())) {
         return Finding::note(id, format!("{text}: the brake is on (services.brake)"));

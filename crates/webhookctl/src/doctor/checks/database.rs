@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ledger::ServerCondition;
+use ledger::{ConnectionsSeen, ServerCondition};
 
 use super::{
     super::{
         finding::{Finding, grouped, lasting, many},
-        observed::{Database, DatabaseSeen, Observed},
+        observed::{Database, DatabaseSeen, Observed, SettingsSeen},
     },
     unseen,
 };
@@ -28,7 +28,7 @@ const LONG: f64 = 600.0;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let fault = match &observed.database {
-        Database::Seen(seen) => return of_server(seen, observed.settings.max_connections),
+        Database::Seen(seen) => return of_server(seen, &observed.settings),
         Database::Unknown => {
             return vec![Finding::note("database.connection", "not looked at: database.url cannot be used")];
         }
@@ -47,7 +47,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     vec![fault, Finding::note("database.rest", rest)]
 }
 
-fn of_server(seen: &DatabaseSeen, pool: usize) -> Vec<Finding> {
+fn of_server(seen: &DatabaseSeen, settings: &SettingsSeen) -> Vec<Finding> {
     let mut findings = match &seen.server {
         Ok(server) => {
             let has = size(server.bytes);
@@ -57,7 +57,8 @@ fn of_server(seen: &DatabaseSeen, pool: usize) -> Vec<Finding> {
                 Finding::ok("database.writes", "accepts writes"),
                 durability(server),
                 standby(server),
-                connections(server, seen, pool),
+                connections(server, seen, settings.max_connections),
+                locks(server, seen, settings),
                 ids(server),
             ];
             findings.extend(transactions(server));
@@ -123,51 +124,144 @@ fn standby(server: &ServerCondition) -> Finding {
     }
 }
 
-/// The limit that is next to be reached, and what the services that run may need of it.
+/// The connections of the services that run.
+struct Services {
+    processes: i64,
+    open: i64,
+    /// Open connections whose commits wait for a synchronous standby.
+    committing: i64,
+    /// The connections that they may open.
+    most: i64,
+    /// The limit for their user by the rule of `deploy/production.md`, for a process of each service at least.
+    limit: i64,
+}
+
+impl Services {
+    fn of(seen: &DatabaseSeen, pool: usize) -> Self {
+        let pool = i64::try_from(pool).unwrap_or(i64::MAX);
+        let (mut processes, mut open, mut committing, mut ingests) = (0, 0, 0, 0);
+        for ours in seen.connections.iter().flatten().filter(|one| SERVICES.contains(&one.name.as_str())) {
+            open += ours.connections;
+            committing += ours.committing;
+            processes += processes_of(ours, pool);
+            ingests += i64::from(ours.name == "event-ingest");
+        }
+        // An ingest has one more, to lead.
+        let most = |processes: i64, ingests: i64| processes.saturating_mul(pool).saturating_add(ingests);
+        let limit = most(processes.max(3), ingests.max(1)).saturating_mul(2).saturating_add(10);
+        Self { processes, open, committing, most: most(processes, ingests), limit }
+    }
+}
+
+/// The number of processes of one service and host, by their connections alone. Connections that calls may have left
+/// behind do not count.
+fn processes_of(ours: &ConnectionsSeen, pool: i64) -> i64 {
+    1 + (ours.connections - ours.committing - 1).max(0) / pool.saturating_add(1)
+}
+
+/// The limit that is next to be reached, and what the services that run may need of it. Commits that wait keep
+/// connections of calls that timed out, so the user needs a limit below that of the server.
 fn connections(server: &ServerCondition, seen: &DatabaseSeen, pool: usize) -> Finding {
     let id = "database.connections";
+    let of_server = i64::from(server.max_connections);
+    let of_role = i64::from(server.role_limit);
     let limits = [
-        (i64::from(server.max_connections), server.connections, "max_connections, without reserved ones"),
-        (i64::from(server.role_limit), server.of_role, "CONNECTION LIMIT of the user"),
+        (of_server, server.connections, "max_connections, without reserved ones"),
+        (of_role, server.of_role, "CONNECTION LIMIT of the user"),
         (i64::from(server.database_limit), server.of_database, "CONNECTION LIMIT of the database"),
     ];
     let next = limits.into_iter().filter(|(limit, ..)| *limit >= 0).min_by_key(|(limit, used, _)| limit - used);
     let Some((limit, used, name)) = next else { return Finding::ok(id, many(server.connections, "connection")) };
-    let pool = i64::try_from(pool).unwrap_or(i64::MAX);
-    let ours = seen.connections.iter().flatten().filter(|seen| SERVICES.contains(&seen.name.as_str()));
-    // An ingest has one more, to lead. Processes of one host are told apart by the number of their connections alone.
-    let (open, processes) = ours.map(|seen| seen.connections).fold((0, 0), |(open, processes), connections| {
-        (open + connections, processes + 1 + (connections - 1) / pool.saturating_add(1))
-    });
-    let ingests = seen.connections.iter().flatten().filter(|seen| seen.name == "event-ingest").count();
-    let wanted = processes.saturating_mul(pool).saturating_add(i64::try_from(ingests).unwrap_or(i64::MAX));
-    let services = match processes {
+    let ours = Services::of(seen, pool);
+    let services = match ours.processes {
         0 => String::new(),
-        1 => format!("; the service process that runs may open {}", grouped(wanted)),
-        processes => format!("; the {processes} service processes that run may open {}", grouped(wanted)),
+        1 => format!("; the service process that runs may open {}", grouped(ours.most)),
+        processes => format!("; the {processes} service processes that run may open {}", grouped(ours.most)),
     };
     let text = format!("{} of {} in use ({name}){services}", grouped(used), many(limit, "connection"));
-    if used * 10 > limit * 9 || (used - open).max(0).saturating_add(wanted) > limit {
-        let remedy = "raise that limit of PostgreSQL, or lower database.max_connections of the services; beyond the limit \
-                      connections are refused, and the services wait";
+    let above = if ours.limit < of_server { "" } else { ", with max_connections of PostgreSQL above it" };
+    let role = server.role.as_deref();
+    let set = role.map(|role| format!("ALTER ROLE {role} CONNECTION LIMIT {}{above}", ours.limit));
+    let may_exceed = (used - ours.open).max(0).saturating_add(ours.most) > limit;
+    if used * 10 > limit * 9 && !may_exceed && ours.committing > 0 {
+        let text = format!("{text}; the commits of {} wait for the synchronous standby", grouped(ours.committing));
+        let remedy = "start the standby, or clear synchronous_standby_names and reload: then these connections end";
         return Finding::warning(id, text, remedy);
     }
-    Finding::ok(id, text)
+    if used * 10 > limit * 9 || may_exceed {
+        let set = set.filter(|_| ours.limit > of_role).map(|set| format!(" (of the user: {set})")).unwrap_or_default();
+        let remedy = format!(
+            "raise that limit of PostgreSQL{set}, or lower database.max_connections of the services; beyond the limit \
+             connections are refused, and the services wait"
+        );
+        return Finding::warning(id, text, remedy);
+    }
+    match set {
+        None => Finding::note(id, format!("{text}. The user is a superuser: it can have no limit of its own")),
+        Some(_) if (0..of_server).contains(&of_role) => Finding::ok(id, text),
+        Some(set) => {
+            let fault = "no CONNECTION LIMIT of the user is below it, so calls that time out may leave none for others";
+            Finding::warning(id, format!("{text}; {fault}"), set)
+        }
+    }
+}
+
+/// A read of all days locks each day's partition of a table, and both of its indexes while it is planned. The connections
+/// of api-services, the leader's and an operator's make such reads.
+fn locks(server: &ServerCondition, seen: &DatabaseSeen, settings: &SettingsSeen) -> Finding {
+    const OF_A_DAY: i64 = 3;
+    /// Of days without an event of this installation: a week ahead, today, and one that is about to be dropped.
+    const OTHER_DAYS: i64 = 9;
+    let id = "database.locks";
+    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let pool = i64::try_from(settings.max_connections).unwrap_or(i64::MAX);
+    if settings.keep.is_zero() || pool == 0 {
+        return Finding::note(id, "not looked at: retention.keep or database.max_connections cannot be used");
+    }
+    let days = whole(settings.keep.as_secs().div_ceil(86_400)).saturating_add(OTHER_DAYS);
+    // Days in which a delivery waits are kept for longer.
+    let present = seen.days.as_ref().map_or(0, |days| days.whole.len() + days.partial.len());
+    let days = days.max(i64::try_from(present).unwrap_or(i64::MAX));
+    let services = seen.connections.iter().flatten().filter(|one| one.name == "api-service");
+    let services = services.map(|one| processes_of(one, pool)).sum::<i64>().max(1);
+    let readers = services.saturating_mul(pool).saturating_add(2);
+    let wanted = days.saturating_mul(OF_A_DAY).saturating_mul(readers);
+    let holders = i64::from(server.lock_holders).max(1);
+    let room = i64::from(server.max_locks).saturating_mul(holders);
+    let text = format!(
+        "room for {} locks (max_locks_per_transaction = {}); reads of {days} days by {readers} connections may hold {}",
+        grouped(room),
+        server.max_locks,
+        grouped(wanted)
+    );
+    if wanted <= room {
+        return Finding::ok(id, text);
+    }
+    let set = wanted.saturating_add(holders - 1) / holders;
+    let set = set.saturating_add(63) / 64 * 64;
+    let remedy = format!(
+        "set max_locks_per_transaction = {set} in postgresql.conf, and restart it, or shorten retention.keep; without room, \
+         statements fail (out of shared memory): API and console answer 500, the rest tries again"
+    );
+    Finding::warning(id, text, remedy)
 }
 
 /// PostgreSQL refuses writes at an age of 2^31 less 3 million transactions.
 fn ids(server: &ServerCondition) -> Finding {
     let id = "database.transaction_ids";
-    let ServerCondition { oldest_database, ids_age, freeze_max_age, oldest_table, .. } = server;
+    let ServerCondition { oldest_database, ids_age, freeze_max_age, oldest_table, table_age, .. } = server;
     let (age, begin) = (grouped(*ids_age), grouped(*freeze_max_age));
-    let text = format!("the oldest transaction ids are {age} transactions old (database {oldest_database})");
+    let table = oldest_table.as_deref().unwrap_or("unknown");
+    let text = format!(
+        "the oldest transaction ids are {age} transactions old (database {oldest_database}), in this database {} ({table})",
+        grouped(table_age.unwrap_or_default())
+    );
     if *ids_age < OLD_IDS {
         return Finding::ok(id, text);
     }
     let text = format!(
         "{text}: autovacuum, which begins at {begin}, is behind. At 2,144 million PostgreSQL refuses all writes"
     );
-    let table = oldest_table.as_deref().unwrap_or("unknown");
     let remedy = format!(
         "VACUUM (FREEZE, VERBOSE) in that database (the oldest table of ours: {table}). If the age stays: end old transactions \
          (pg_stat_activity), and drop pg_prepared_xacts and pg_replication_slots that nobody uses"

@@ -32,7 +32,7 @@ fn present(inside: &InsideSeen) -> Finding {
         "webhookctl dead list declares what is missing (so does each service that connects; event-ingest alone \
                       declares known_keys and other_keys). Lost jobs come back from the ledger within minutes"
             .to_owned();
-    if queues.contains(&inside.roles.events) {
+    if queues.contains(&inside.names.events()) {
         remedy += "; events that were waiting there are stored nowhere else: they have to be published again";
     }
     if queues.len() == inside.queues.len() {
@@ -94,9 +94,9 @@ fn unknown(inside: &InsideSeen) -> Option<Finding> {
 }
 
 fn parked(inside: &InsideSeen) -> Vec<Finding> {
-    let (roles, mut findings) = (&inside.roles, Vec::new());
+    let (names, mut findings) = (&inside.names, Vec::new());
     let ready = |queue: &str| inside.of(queue).map(|(ready, _)| i64::from(ready));
-    findings.extend(ready(&roles.rejected).map(|ready| match ready {
+    findings.extend(ready(&names.rejected()).map(|ready| match ready {
         0 => Finding::ok("queues.rejected", "no event was rejected"),
         _ => Finding::warning(
             "queues.rejected",
@@ -104,7 +104,7 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
             "webhookctl rejected list shows why; fix the upstream service, or report the reason panicked, which is a fault of event-ingest; then webhookctl rejected requeue, or discard",
         ),
     }));
-    findings.extend(ready(&roles.unknown_key).map(|ready| match ready {
+    findings.extend(ready(&names.unknown_key()).map(|ready| match ready {
         0 => Finding::ok("queues.unknown_key", "no event with an unknown routing key is parked"),
         _ => Finding::warning(
             "queues.unknown_key",
@@ -112,7 +112,7 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
             "webhookctl rejected list shows the right key of each; have the upstream service fixed; then webhookctl rejected requeue, or discard",
         ),
     }));
-    findings.extend(ready(&roles.dead).map(|ready| match ready {
+    findings.extend(ready(&names.dead()).map(|ready| match ready {
         0 => Finding::ok("queues.dead", "no job is dead"),
         _ => Finding::error(
             "queues.dead",
@@ -120,19 +120,19 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
             "webhookctl dead list says why (operators' pages: Dead jobs); then webhookctl dead requeue, or discard",
         ),
     }));
-    findings.extend(ready(&roles.unroutable).map(|ready| match ready {
+    findings.extend(ready(&names.unroutable()).map(|ready| match ready {
         0 => Finding::ok("queues.unroutable", "every message found its queue"),
         _ => Finding::error(
             "queues.unroutable",
             format!("{} found no queue: a queue or a binding was deleted", many(ready, "message")),
-            format!("webhookctl dead list declares what is missing; jobs come back from the ledger; then `rabbitmqctl purge_queue {}`, unless there are notices (operators' pages: What to watch)", roles.unroutable),
+            format!("webhookctl dead list declares what is missing; jobs come back from the ledger; then `rabbitmqctl purge_queue {}`, unless there are notices (operators' pages: What to watch)", names.unroutable()),
         ),
     }));
     findings
 }
 
 fn notices(inside: &InsideSeen) -> Option<Finding> {
-    let (ready, consumers) = inside.of(&inside.roles.notices)?;
+    let (ready, consumers) = inside.of(&inside.names.notices())?;
     let waiting = many(ready, "notice");
     Some(match (ready, consumers) {
         (0, _) => Finding::ok("queues.notices", "no notice waits"),

@@ -53,23 +53,23 @@ fn api(seen: &DatabaseSeen) -> Finding {
 fn consumers(observed: &Observed) -> Vec<Finding> {
     let Some(inside) = observed.inside() else { return Vec::new() };
     let consumers = |queue: &str| inside.of(queue).map(|(_, consumers)| consumers);
-    let roles = &inside.roles;
+    let names = &inside.names;
     let from = |name: &str| {
         let hosts = observed.database().and_then(|seen| hosts(seen, name));
         hosts.map(|hosts| format!("; database connections from {hosts}")).unwrap_or_default()
     };
     let mut findings = Vec::new();
     let id = "services.ingest";
-    findings.extend(consumers(&roles.events).map(|consumers| match consumers {
+    findings.extend(consumers(&names.events()).map(|consumers| match consumers {
         0 => Finding::error(
             id,
-            format!("no event-ingest consumes {}: events are waiting there", roles.events),
+            format!("no event-ingest consumes {}: events are waiting there", names.events()),
             "start event-ingest; if it runs: what do its log and its /readyz (on ops.listen) say?",
         ),
         _ => Finding::ok(id, format!("{}{}", many(consumers, "event-ingest consumer"), from("event-ingest"))),
     }));
     let id = "services.dispatchers";
-    let lanes = [&roles.deliveries, &roles.bulk, &roles.slow].map(|queue| consumers(queue));
+    let lanes = [names.main(), names.bulk(), names.slow()].map(|queue| consumers(&queue));
     if let [Some(main), Some(bulk), Some(slow)] = lanes {
         let remedy = "start a dispatcher; if one runs: what do its log and its /readyz (on ops.listen) say?";
         let told = format!("main {main}, bulk {bulk}, slow {slow}");

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ::broker::{BrokerError, NodeSeen, Seen};
+use ::broker::{BrokerError, Names, NodeSeen, Seen};
 use ::ledger::{
     AttemptsSeen, ConnectionsSeen, DaysSeen, GenerationSeen, KeyUse, MigrationsSeen, OverdueSeen, RetriesSeen,
     ServerCondition, WorkSeen,
@@ -13,8 +13,17 @@ use time::{OffsetDateTime, macros::datetime};
 use super::{super::finding::Level, super::observed::*, *};
 
 const NOW: OffsetDateTime = datetime!(2026-03-10 12:00 UTC);
-const QUEUES: [&str; 9] =
-    ["events", "deliveries", "bulk", "slow", "rejected", "unknown_key", "dead", "unroutable", "notices"];
+const QUEUES: [&str; 9] = [
+    "w.events",
+    "w.deliveries",
+    "w.deliveries.bulk",
+    "w.deliveries.slow",
+    "w.events.rejected",
+    "w.events.unknown_key",
+    "w.dead",
+    "w.unroutable",
+    "w.notices",
+];
 
 fn queue(ready: u32, consumers: u32) -> Seen {
     Seen::Present { ready, consumers, differs: None }
@@ -35,11 +44,15 @@ fn sound_server() -> ServerCondition {
         of_role: 20,
         of_database: 20,
         max_connections: 97,
-        role_limit: -1,
+        role: Some("webhooks".to_owned()),
+        role_limit: 60,
         database_limit: -1,
+        max_locks: 64,
+        lock_holders: 100,
         oldest_database: "postgres".to_owned(),
         ids_age: 200_000_000,
         oldest_table: Some("webhooks".to_owned()),
+        table_age: Some(190_000_000),
         freeze_max_age: 200_000_000,
         bytes: 12_000_000,
         oldest_transaction: None,
@@ -52,6 +65,7 @@ fn well() -> Observed {
         name: name.to_owned(),
         address: Some("10.0.0.5".to_owned()),
         connections: 4,
+        committing: 0,
         since: NOW,
         leads,
     };
@@ -74,14 +88,14 @@ fn well() -> Observed {
         attempts: Ok(vec![attempts(0, "success", 30), attempts(0, "timeout", 20), attempts(1, "success", 1_000)]),
         brakes: Ok(Vec::new()),
     };
-    let consumed = |name: &str| u32::from(matches!(name, "events" | "deliveries" | "bulk" | "slow"));
-    let [events, deliveries, bulk, slow, rejected, unknown_key, dead, unroutable, notices] = QUEUES.map(str::to_owned);
+    let consumed =
+        |name: &str| u32::from(matches!(name, "w.events" | "w.deliveries" | "w.deliveries.bulk" | "w.deliveries.slow"));
     let inside = InsideSeen {
         is_blocked: Some(Ok(false)),
         accepts_larger: Some(Ok(false)),
         exchanges: BTreeMap::from([("webhooks".to_owned(), queue(0, 0))]),
         queues: QUEUES.map(|name| (name.to_owned(), queue(0, consumed(name)))).into(),
-        roles: Roles { events, deliveries, bulk, slow, rejected, unknown_key, dead, unroutable, notices },
+        names: Names::new("w", "events"),
         sentinel: Some(("generation".to_owned(), queue(0, 0))),
     };
     let node = NodeSeen { address: "rabbit:5672".to_owned(), version: Some("3.13.7".to_owned()), fault: None };
@@ -116,7 +130,7 @@ fn cluster() -> ClusterSeen {
         ..Default::default()
     };
     let binding =
-        Binding { source: "webhooks".to_owned(), destination: "events".to_owned(), routing_key: "events".to_owned() };
+        Binding { source: "webhooks".to_owned(), destination: "w.events".to_owned(), routing_key: "events".to_owned() };
     ClusterSeen {
         vhost: "/".to_owned(),
         queues: QUEUES.into_iter().enumerate().map(members).collect(),
@@ -194,9 +208,27 @@ fn the_database_is_judged() {
         },
     );
     assert_eq!(broken(|seen| server(seen).database_limit = 29), []);
+    for limit in [-1, 97] {
+        only("database.connections", Warning, "no CONNECTION LIMIT of the user is below it", |seen| {
+            server(seen).role_limit = limit;
+        });
+    }
+    let remedy = |change: fn(&mut ServerCondition)| {
+        let mut observed = well();
+        change(server(&mut observed));
+        let found = all(&observed).into_iter().find(|finding| finding.id == "database.connections").unwrap();
+        (found.level, found.remedy.unwrap_or_default())
+    };
+    let set = "ALTER ROLE webhooks CONNECTION LIMIT 60";
+    assert_eq!(remedy(|server| server.role_limit = -1), (Warning, set.to_owned()));
+    let low = remedy(|server| (server.role_limit, server.max_connections) = (-1, 60));
+    assert_eq!(low, (Warning, format!("{set}, with max_connections of PostgreSQL above it")));
+    assert!(remedy(|server| server.role_limit = 22).1.contains(set));
+    let superuser = remedy(|server| (server.role, server.role_limit) = (None, -1));
+    assert_eq!(superuser, (Level::Note, String::new()));
     only("database.connections", Warning, "13 service processes that run may open 105", |seen| {
         // Twelve processes of one host.
-        database(seen).connections.as_mut().unwrap()[0].connections = 108;
+        database(seen).connections.as_mut().unwrap()[1].connections = 108;
     });
     only("database.transaction_ids", Warning, "1,000,000,000 transactions old (database postgres)", |seen| {
         server(seen).ids_age = 1_000_000_000;
@@ -209,6 +241,46 @@ fn the_database_is_judged() {
     assert_eq!((read_only.len(), read_only[0].0), (1, "database.writes"));
     let away = broken(|seen| seen.database = Database::Away("refused".to_owned()));
     assert_eq!((away.len(), away[0].0, away[0].2.as_str()), (1, "database.connection", "refused"));
+}
+
+#[test]
+fn connections_that_timed_out_calls_left_are_not_further_processes() {
+    let left_over = |seen: &mut Observed| {
+        let ingest = &mut database(seen).connections.as_mut().unwrap()[1];
+        (ingest.connections, ingest.committing) = (49, 45);
+        (server(seen).connections, server(seen).of_role, server(seen).of_database) = (58, 58, 58);
+    };
+    let text = "58 of 60 connections in use (CONNECTION LIMIT of the user); the 2 service processes that run may open \
+                17; the commits of 45 wait";
+    only("database.connections", Level::Warning, text, left_over);
+    let mut observed = well();
+    left_over(&mut observed);
+    let found = all(&observed).into_iter().find(|finding| finding.id == "database.connections").unwrap();
+    assert!(!found.remedy.unwrap().contains("LIMIT"), "a larger limit would only keep more of them");
+}
+
+#[test]
+fn the_room_for_locks_is_judged_by_the_days_that_are_kept() {
+    let year = |seen: &mut Observed| seen.settings.keep = Duration::from_secs(86_400 * 400);
+    let text =
+        "room for 6,400 locks (max_locks_per_transaction = 64); reads of 409 days by 10 connections may hold 12,270";
+    only("database.locks", Level::Warning, text, year);
+    let mut observed = well();
+    year(&mut observed);
+    let finding = all(&observed).into_iter().find(|finding| finding.id == "database.locks").unwrap();
+    assert!(finding.remedy.unwrap().starts_with("set max_locks_per_transaction = 128 in postgresql.conf"));
+    server(&mut observed).max_locks = 128;
+    assert_eq!(all(&observed).iter().filter(|finding| finding.level > Level::Note).count(), 0);
+    let text = "reads of 250 days by 10 connections may hold 7,500";
+    only("database.locks", Level::Warning, text, |seen| {
+        // Old days in which something waits.
+        let days = database(seen).days.as_mut().unwrap();
+        days.whole.extend((0..240).map(|ago| days.today - time::Duration::days(40 + ago)));
+    });
+    let mut observed = well();
+    (observed.settings.keep, observed.settings.max_connections) = (Duration::ZERO, 0);
+    let finding = all(&observed).into_iter().find(|finding| finding.id == "database.locks").unwrap();
+    assert_eq!(finding.level, Level::Note);
 }
 
 #[test]
@@ -276,22 +348,24 @@ fn the_broker_and_its_queues_are_judged() {
         let other = NodeSeen { address: "other:5672".to_owned(), version: None, fault };
         seen.broker.as_mut().unwrap().nodes.push(other);
     });
-    only("queues.present", Error, "the queue notices is missing", |seen| set(seen, "notices", Seen::Missing));
+    only("queues.present", Error, "the queue w.notices is missing", |seen| set(seen, "w.notices", Seen::Missing));
     only("queues.present", Error, "the exchange webhooks is missing", |seen| {
         inside(seen).exchanges.insert("webhooks".to_owned(), Seen::Missing);
     });
     only("queues.arguments", Error, "inequivalent arg", |seen| {
         let differs = Some("PRECONDITION_FAILED - inequivalent arg".to_owned());
-        set(seen, "dead", Seen::Present { ready: 0, consumers: 0, differs });
+        set(seen, "w.dead", Seen::Present { ready: 0, consumers: 0, differs });
     });
-    only("queues.answer", Error, "1 queue did not answer, such as dead: no answer", |seen| {
-        set(seen, "dead", Seen::Unknown(BrokerError::Timeout(Duration::from_secs(4))));
+    only("queues.answer", Error, "1 queue did not answer, such as w.dead: no answer", |seen| {
+        set(seen, "w.dead", Seen::Unknown(BrokerError::Timeout(Duration::from_secs(4))));
     });
-    only("queues.dead", Error, "1 dead letter", |seen| set(seen, "dead", queue(1, 0)));
-    only("queues.rejected", Warning, "2 events were rejected", |seen| set(seen, "rejected", queue(2, 0)));
-    only("queues.unknown_key", Warning, "4 events with an unknown", |seen| set(seen, "unknown_key", queue(4, 0)));
-    only("queues.unroutable", Error, "3 messages", |seen| set(seen, "unroutable", queue(3, 0)));
-    only("queues.notices", Warning, "0 consumers", |seen| set(seen, "notices", queue(1_001, 0)));
+    only("queues.dead", Error, "1 dead letter", |seen| set(seen, "w.dead", queue(1, 0)));
+    only("queues.rejected", Warning, "2 events were rejected", |seen| set(seen, "w.events.rejected", queue(2, 0)));
+    only("queues.unknown_key", Warning, "4 events with an unknown", |seen| {
+        set(seen, "w.events.unknown_key", queue(4, 0));
+    });
+    only("queues.unroutable", Error, "3 messages", |seen| set(seen, "w.unroutable", queue(3, 0)));
+    only("queues.notices", Warning, "0 consumers", |seen| set(seen, "w.notices", queue(1_001, 0)));
     let none = broken(|seen| inside(seen).queues.values_mut().for_each(|queue| *queue = Seen::Missing));
     assert_eq!((none.len(), none[0].0), (1, "queues.present"), "{none:?}");
 }
@@ -304,9 +378,9 @@ fn the_services_and_what_waits_are_judged() {
     };
     only("services.api", Error, "no api-service", |seen| without(seen, "api-service"));
     only("leader.present", Error, "no event-ingest leads", |seen| without(seen, "event-ingest"));
-    only("services.ingest", Error, "no event-ingest", |seen| set(seen, "events", queue(0, 0)));
+    only("services.ingest", Error, "no event-ingest", |seen| set(seen, "w.events", queue(0, 0)));
     only("services.dispatchers", Error, "no dispatcher", |seen| {
-        ["deliveries", "bulk", "slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
+        ["w.deliveries", "w.deliveries.bulk", "w.deliveries.slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
     });
     let braked = |holder: &str, reason: &str| {
         let (holder, reason) = (holder.to_owned(), reason.to_owned());
@@ -314,13 +388,13 @@ fn the_services_and_what_waits_are_judged() {
     };
     only("services.brake", Warning, "5 min ago: a test", |seen| {
         database(seen).brakes = Ok(braked("operator", "a test"));
-        ["deliveries", "bulk", "slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
+        ["w.deliveries", "w.deliveries.bulk", "w.deliveries.slow"].iter().for_each(|name| set(seen, name, queue(0, 0)));
     });
     only("services.brake", Error, "1 braked dispatcher without jobs, the first for 5 min: no receiver", |seen| {
         database(seen).brakes = Ok(braked("one", "no_answer"));
     });
-    only("services.dispatchers", Error, "bulk 0", |seen| set(seen, "bulk", queue(0, 0)));
-    only("services.dispatchers", Warning, "slow 2", |seen| set(seen, "slow", queue(0, 2)));
+    only("services.dispatchers", Error, "bulk 0", |seen| set(seen, "w.deliveries.bulk", queue(0, 0)));
+    only("services.dispatchers", Warning, "slow 2", |seen| set(seen, "w.deliveries.slow", queue(0, 2)));
     let generation = |seen: &mut Observed, is_rebuilding, minutes| {
         let verified_at = Some(NOW - time::Duration::minutes(minutes));
         database(seen).generation = Ok(GenerationSeen { id: None, verified_at, is_rebuilding });
@@ -330,8 +404,8 @@ fn the_services_and_what_waits_are_judged() {
     only("leader.broker", Error, "lacks generation", |seen| {
         inside(seen).sentinel = Some(("generation".to_owned(), Seen::Missing));
     });
-    only("backlog.events", Warning, "1,000 events wait", |seen| set(seen, "events", queue(1_000, 1)));
-    only("backlog.due", Warning, "main 5,000, bulk 0", |seen| set(seen, "deliveries", queue(5_000, 1)));
+    only("backlog.events", Warning, "1,000 events wait", |seen| set(seen, "w.events", queue(1_000, 1)));
+    only("backlog.due", Warning, "main 5,000, bulk 0", |seen| set(seen, "w.deliveries", queue(5_000, 1)));
     let overdue = |seen: &mut Observed, minutes| {
         let oldest_due = Some(NOW - time::Duration::minutes(minutes));
         database(seen).overdue = Ok(OverdueSeen { overdue: 7, oldest_due });
@@ -405,19 +479,19 @@ fn the_cluster_is_judged() {
     });
     only("cluster.alarms", Error, "disk of c", |seen| nodes(seen)[2].disk_free_alarm = true);
     only("cluster.partitions", Error, "a does not see b", |seen| nodes(seen)[0].partitions = vec!["b".to_owned()]);
-    only("cluster.members", Warning, "fewer than 3 members on dead", |seen| {
+    only("cluster.members", Warning, "fewer than 3 members on w.dead", |seen| {
         let queue = &mut queues(seen)[6];
         queue.members.truncate(2);
         queue.online.truncate(2);
     });
-    only("cluster.members", Warning, "a member of dead is unavailable", |seen| queues(seen)[6].online.truncate(2));
-    only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[6].online.truncate(1));
-    only("cluster.members", Error, "majority of members: dead", |seen| queues(seen)[6].leader = Some(String::new()));
+    only("cluster.members", Warning, "a member of w.dead is unavailable", |seen| queues(seen)[6].online.truncate(2));
+    only("cluster.members", Error, "majority of members: w.dead", |seen| queues(seen)[6].online.truncate(1));
+    only("cluster.members", Error, "majority of members: w.dead", |seen| queues(seen)[6].leader = Some(String::new()));
     only("cluster.leaders", Warning, "all leaders are on a", |seen| {
         queues(seen).iter_mut().for_each(|queue| queue.leader = Some("a".to_owned()));
     });
     only("cluster.waits", Warning, "after 60 s", |seen| nodes(seen)[1].net_ticktime = Some(json!(60)));
-    only("cluster.bindings", Error, "webhooks to events by \"events\"", |seen| cluster_of(seen).bindings.clear());
+    only("cluster.bindings", Error, "webhooks to w.events by \"events\"", |seen| cluster_of(seen).bindings.clear());
 }
 
 #[test]
@@ -440,14 +514,14 @@ fn a_policy_is_judged_by_what_it_does_to_our_queues() {
         queue
     }
     let sets = |definition: Value| broken(|seen| _ = under(seen, definition));
-    only("cluster.policies", Error, "message-ttl = 1000 on dead by policy p: the queue can lose", |seen| {
+    only("cluster.policies", Error, "message-ttl = 1000 on w.dead by policy p: the queue can lose", |seen| {
         under(seen, json!({"message-ttl": 1_000}));
     });
     only("cluster.policies", Warning, "overflow = drop-head", |seen| _ = under(seen, json!({"overflow": "drop-head"})));
-    only("cluster.policies", Error, "max-length = 5 on dead by policy p and operator policy o", |seen| {
+    only("cluster.policies", Error, "max-length = 5 on w.dead by policy p and operator policy o", |seen| {
         under(seen, json!({"max-length": 5})).operator_policy = Some("o".to_owned());
     });
-    only("cluster.policies", Error, "expires = 5 on dead by operator policy o", |seen| {
+    only("cluster.policies", Error, "expires = 5 on w.dead by operator policy o", |seen| {
         let queue = under(seen, json!({"expires": 5}));
         (queue.policy, queue.operator_policy) = (None, Some("o".to_owned()));
     });

@@ -7,11 +7,11 @@ use ledger::Ledger;
 use tokio::time::timeout;
 
 use super::{
-    super::observed::{BrokerSeen, InsideSeen, Roles},
+    super::observed::{BrokerSeen, InsideSeen},
     PATIENCE, error_chain,
 };
 
-/// The `max_message_size` that deploy/README.md sets. An ingest has memory for as many such events as it holds.
+/// The `max_message_size` that deploy/README.md sets. An ingest holds four such events.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 /// How long a broker may take for all its queues.
 const ALL_QUEUES: Duration = Duration::from_secs(8);
@@ -44,19 +44,8 @@ pub(super) async fn look(broker: &Broker, ledger: Option<&Ledger>) -> BrokerSeen
         _ => (None, None),
     };
     examiner.close().await;
-    let names = broker.names();
-    let roles = Roles {
-        events: names.events(),
-        deliveries: names.main(),
-        bulk: names.bulk(),
-        slow: names.slow(),
-        rejected: names.rejected(),
-        unknown_key: names.unknown_key(),
-        dead: names.dead(),
-        unroutable: names.unroutable(),
-        notices: names.notices(),
-    };
-    BrokerSeen { nodes, inside: Some(InsideSeen { is_blocked, accepts_larger, exchanges, queues, roles, sentinel }) }
+    let names = broker.names().clone();
+    BrokerSeen { nodes, inside: Some(InsideSeen { is_blocked, accepts_larger, exchanges, queues, names, sentinel }) }
 }
 
 /// The queue that the ledger knows this broker by.
