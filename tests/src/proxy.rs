@@ -34,6 +34,8 @@ pub enum Mode {
     /// The server's bytes pass. The client's bytes wait on connections whose greeting from the client contains this
     /// text.
     HoldRequests(&'static str),
+    /// All bytes pass, the server's ones late.
+    Late(Duration),
     /// Connections end at once.
     Refuse,
 }
@@ -41,7 +43,7 @@ pub enum Mode {
 impl Mode {
     fn passes(self, way: Way, greeting: &str) -> bool {
         match self {
-            Self::Pass => true,
+            Self::Pass | Self::Late(_) => true,
             Self::HoldAnswers => way == Way::There,
             Self::HoldRequests(text) => way == Way::Back || !greeting.contains(text),
             Self::Stall | Self::Refuse => false,
@@ -237,6 +239,10 @@ async fn pump(
         let length = from.read(&mut buffer).await?;
         if greeting.len() < GREETING {
             greeting += &String::from_utf8_lossy(&buffer[..length]);
+        }
+        let current = *mode.borrow();
+        if let (Mode::Late(late), Way::Back) = (current, way) {
+            tokio::time::sleep(late).await;
         }
         let may_pass = mode.wait_for(|mode| mode.passes(way, &greeting)).await.is_ok();
         // Bytes that were held when the connection was cut stay lost, even if bytes may pass again.

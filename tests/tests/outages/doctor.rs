@@ -369,6 +369,30 @@ async fn a_broker_that_accepts_messages_of_more_than_a_mebibyte_is_warned_of() {
     limit_messages(1024 * 1024);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_a_limit_of_connections_is_warned_of_with_the_statement_that_sets_one() {
+    System::run(Options::default(), async |system| {
+        until_well(&system).await;
+        let (login, host) = system.database_url.split_once("://").unwrap().1.split_once('@').unwrap();
+        let (owner, user) = (login.split(':').next().unwrap(), format!("plain_{}", Uuid::new_v4().simple()));
+        system.sql(&format!("CREATE ROLE {user} LOGIN PASSWORD 'word' IN ROLE {owner}")).await;
+        let variables = with(&system, "DATABASE__URL", &format!("postgres://{user}:word@{host}"));
+        let connections = async || {
+            let report = doctor(&variables).await;
+            report.checks.into_iter().find(|check| check["id"] == "database.connections").unwrap()
+        };
+        let unlimited = connections().await;
+        assert_eq!(unlimited["level"], "warning", "{unlimited}");
+        let remedy = unlimited["remedy"].as_str().unwrap();
+        assert!(remedy.starts_with(&format!("ALTER ROLE {user} CONNECTION LIMIT ")), "{remedy}");
+        system.sql(remedy).await;
+        let limited = connections().await;
+        assert_eq!((&limited["level"], &limited["remedy"]), (&"ok".into(), &Value::Null), "{limited}");
+        system.sql(&format!("DROP ROLE {user}")).await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn all_settings_that_are_missing_are_named_at_once() {
     let report = doctor(&HashMap::new()).await;

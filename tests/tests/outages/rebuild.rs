@@ -6,6 +6,7 @@ mod nodes;
 mod order;
 mod overdue;
 mod waiting;
+mod walks;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -52,6 +53,11 @@ fn events(tenant: Uuid, count: usize) -> Vec<Event> {
 /// How many jobs were enqueued again for a cause.
 async fn again(ingest: SocketAddr, cause: &str) -> f64 {
     metric(ingest, &format!("webhooks_reconcile_jobs_total{{cause=\"{cause}\"}}")).await
+}
+
+/// Waits until this number of jobs was enqueued again. A consumer may have the last one a moment before.
+async fn are_back(ingest: SocketAddr, jobs: f64) {
+    eventually("the jobs are back", LONG, || async { (again(ingest, "overdue").await >= jobs).then_some(()) }).await;
 }
 
 async fn passes(ingest: SocketAddr, result: &str) -> f64 {

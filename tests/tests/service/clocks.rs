@@ -109,7 +109,10 @@ async fn woken_on_time(system: &System, admin: &Api, tenant: Uuid) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_of_the_outbox_ends_by_the_databases_clock() {
     System::prepared(Options::default(), async |system| {
-        let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4().to_string());
+        let tenant = Uuid::new_v4();
+        system.start(Service::Api).await;
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+        system.stop(Service::Api).await;
         history::made(&system, tenant, &webhook, 2, "'pending'").await;
         clock::make_settable(&system).await;
         for ahead in [-TWO_MINUTES, TWO_MINUTES] {
@@ -125,16 +128,28 @@ async fn a_lease_of_the_outbox_ends_by_the_databases_clock() {
             let leased = relay.outbox_lease(10).await.unwrap();
             assert_eq!(leased.jobs().len(), 1, "{ahead} s ahead");
             assert!(relay.outbox_lease(10).await.unwrap().is_empty(), "{ahead} s ahead: it was leased twice");
-            let lasts = format!(
-                "SELECT extract(epoch FROM max(leased_until) - pg_catalog.now())::bigint - {ahead} FROM promised_jobs"
-            );
-            let lasts = system.count(&lasts).await;
-            assert!((15..=31).contains(&lasts), "{lasts} s");
+            lease_lasts(&system, ahead).await;
             relay.outbox_delete(&leased).await.unwrap();
             assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 1);
+
+            // A step leases its own jobs.
+            for table in ["promised_jobs", "held_jobs", "held_webhooks"] {
+                system.sql(&format!("DELETE FROM {table}")).await;
+            }
+            history::held(&system, &webhook).await;
+            system.sql("UPDATE held_webhooks SET wake_at = '-infinity'").await;
+            assert!(relay.jobs_wake(10).await.unwrap().is_some(), "{ahead} s ahead");
+            lease_lasts(&system, ahead).await;
         }
     })
     .await;
+}
+
+async fn lease_lasts(system: &System, ahead: i64) {
+    let lasts =
+        format!("SELECT extract(epoch FROM max(leased_until) - pg_catalog.now())::bigint - {ahead} FROM promised_jobs");
+    let lasts = system.count(&lasts).await;
+    assert!((15..=31).contains(&lasts), "{lasts} s");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,5 @@
 //! One tenant cannot slow another (crates/README.md, fairness): shares of slots, the slow lane, held jobs, and little memory.
+mod fan_out;
 mod flood;
 mod held;
 mod kills;

@@ -69,8 +69,8 @@ async fn dropped_deliveries_of_all_tenants_are_counted_and_sent_again_by_outcome
         let path = format!("/api/v1/webhooks/{deleted}/");
         assert_eq!(system.admin(gone).await.delete(&path).await.status, 204);
         let (_, cancelling) = with_dropped(&system, &receiver.url("/cancelling"), 6, "dns").await;
-        let task = "INSERT INTO webhook_tasks (webhook_id, task, leased_until)";
-        system.sql(&format!("{task} VALUES ('{cancelling}', 'cancel', now() + interval '1 hour')")).await;
+        let task = "INSERT INTO webhook_tasks (webhook_id, leased_until)";
+        system.sql(&format!("{task} VALUES ('{cancelling}', now() + interval '1 hour')")).await;
         let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
         let all = ["recover", "--from", &from, "--to", &to];
 

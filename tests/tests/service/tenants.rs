@@ -85,7 +85,7 @@ impl Settled {
             ("suspect_jobs", format!("{delivery}, 1, now()")),
             ("requeued_jobs", format!("{delivery}, 2, now()")),
             ("held_webhooks", format!("'{webhook}', 1, now(), now() + interval '1 hour'")),
-            ("webhook_tasks", format!("'{webhook}', 'cancel', '{NIL}', now() + interval '1 hour'")),
+            ("webhook_tasks", format!("'{webhook}', '{NIL}', now() + interval '1 hour'")),
             (
                 "recoveries (id, webhook_id, since, reached, finished_at)",
                 format!("gen_random_uuid(), '{webhook}', now(), '{NIL}', now()"),
@@ -224,7 +224,7 @@ async fn refuses(system: &System, leaves: &Settled) {
     let [webhook, _] = &leaves.webhooks;
     for (begin, end, words) in [
         (
-            format!("INSERT INTO webhook_tasks VALUES ('{webhook}', 'cancel', '{NIL}', now() + interval '1 hour')"),
+            format!("INSERT INTO webhook_tasks VALUES ('{webhook}', '{NIL}', now() + interval '1 hour')"),
             format!("DELETE FROM webhook_tasks WHERE webhook_id = '{webhook}'"),
             "still wait",
         ),

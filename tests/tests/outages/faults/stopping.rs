@@ -138,13 +138,19 @@ async fn an_ingest_that_is_told_to_stop_requeues_what_it_has_not_begun_while_it_
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         let (_receiver, events) = subscriber(&system, always(200), EVENTS.try_into().unwrap()).await;
-        let mut ingest = Process::start(INGEST, &with(&system, &[("INGEST__BATCH", "4")])).await;
+        let (proxy, url) = Proxy::before(&system.amqp_url);
+        let settings = with(&system, &[("BROKER__URL", &url), ("INGEST__BATCH", "4")]);
+        let mut ingest = Process::start(INGEST, &settings).await;
         let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
         let queue = system.names.events();
         let lock = system.database_session("BEGIN; LOCK TABLE deliveries IN SHARE MODE").await;
+        // So ingest is told to stop while it does not know yet that the broker has opened its second consumer.
+        proxy.set(Mode::Late(Duration::from_millis(500)));
         system.upstream.publish(&events).await;
         system.upstream.wait_ready(&queue, 0, LONG).await;
         ingest.ask_to_stop();
+        assert_eq!(wait_unready(&ingest, "process").await, "shutting down");
+        proxy.set(Mode::Pass);
         eventually("most are on the queue again", LONG, || async {
             (system.upstream.ready(&queue).await > EVENTS / 2).then_some(())
         })

@@ -15,7 +15,7 @@ use crate::rebuild::{Consumers, LONG, again, options};
 /// Held jobs: some chunks of the index.
 const HELD: usize = 25_000;
 
-async fn oldest(ingest: SocketAddr) -> f64 {
+pub(super) async fn oldest(ingest: SocketAddr) -> f64 {
     metric(ingest, "webhooks_reconcile_oldest_overdue_seconds").await
 }
 

@@ -2,9 +2,8 @@
 
 use std::{collections::HashSet, net::SocketAddr, time::Duration};
 
-use domain::{DeliveryId, EventType};
+use domain::DeliveryId;
 use end_to_end::{
-    events::Event,
     history::made,
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
@@ -16,14 +15,14 @@ use lapin::options::QueuePurgeOptions;
 use service_kit::Settings;
 use uuid::Uuid;
 
-use crate::rebuild::{Consumers, LONG, again, events, more_passes, options, with_grace};
+use crate::rebuild::{Consumers, LONG, again, are_back, events, more_passes, options, passes, with_grace};
 
 const FINISHED: &str = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
 /// As if nobody had worked for two hours.
 const HOURS_LATER: &str = "UPDATE deliveries SET created_at = created_at - interval '2 hours' WHERE state = 'pending'";
 
 /// A tenant, the receiver that it registered, and the ingest.
-async fn without_dispatchers(system: &System) -> (Uuid, Receiver, SocketAddr) {
+pub(super) async fn without_dispatchers(system: &System) -> (Uuid, Receiver, SocketAddr) {
     let tenant = Uuid::new_v4();
     let receiver = Receiver::start(&system.ca, always(200));
     system.start(Service::Api).await;
@@ -186,6 +185,33 @@ async fn while_the_database_is_unavailable_no_job_gets_lost() {
     .await;
 }
 
+/// So it does after a moment without the broker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_failed_pass_a_whole_grace_passes_before_a_job_is_lost() {
+    System::prepared(with_grace("6s"), async |system| {
+        let (proxy, url) = Proxy::before(&system.amqp_url);
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.start(Service::Api).await;
+        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let ingest = system.start_with(Service::Ingest, Settings::from_sources(None, variables).unwrap()).await;
+        let _consumers = Consumers::start(&system).await;
+        more_passes(ingest, "done", 20.0).await;
+        made(&system, tenant, &webhook, 1, "'pending'").await;
+        proxy.set(Mode::Refuse);
+        let fails = async || (passes(ingest, "failed").await + passes(ingest, "doubtful").await > 0.0).then_some(());
+        eventually("a pass fails", SOON, fails).await;
+        let began: std::time::SystemTime = system.sql("SELECT now()").await[0].get(0);
+        proxy.set(Mode::Pass);
+        are_back(ingest, 1.0).await;
+        let lost: std::time::SystemTime = system.sql("SELECT requeued_at FROM requeued_jobs").await[0].get(0);
+        let after = lost.duration_since(began).unwrap();
+        assert!(after > Duration::from_secs(6), "{after:?} after the failed pass");
+    })
+    .await;
+}
+
 async fn leaders(ingest: SocketAddr) -> f64 {
     end_to_end::system::metric(ingest, "webhooks_maintenance_leader").await
 }
@@ -244,32 +270,5 @@ async fn while_the_main_lane_holds_much_a_job_is_lost_after_six_graces() {
             assert!(after > time::Duration::milliseconds(5_000), "{after} after the consumers began");
         },
     )
-    .await;
-}
-
-/// Waits beyond the walks' two days: the index alone finds it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_job_of_an_old_event_and_of_its_resend_are_found_when_they_are_lost() {
-    System::prepared(options(), async |system| {
-        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
-        more_passes(ingest, "done", 10.0).await;
-        let consumers = Consumers::start(&system).await;
-        let mut event = Event::now(EventType::QuoteClosed, tenant);
-        let old = time::OffsetDateTime::now_utc() - time::Duration::days(5);
-        event.timestamp = old.format(&time::format_description::well_known::Rfc3339).unwrap();
-        system.upstream.publish(&[event]).await;
-        consumers.wait_for(1).await;
-        assert_eq!(system.count("SELECT count(*) FROM unsuccessful_deliveries WHERE state = 'pending'").await, 1);
-        consumers.wait_for(1).await;
-        assert_eq!(again(ingest, "overdue").await, 1.0, "it was found");
-
-        system.sql("UPDATE deliveries SET state = 'dropped', attempts = 1, next_attempt_at = NULL").await;
-        let ids = system.sql("SELECT webhook_id::text, id::text FROM deliveries").await;
-        let (webhook, id) = (ids[0].get::<_, &str>(0), ids[0].get::<_, &str>(1));
-        let path = format!("/api/v1/webhooks/{webhook}/deliveries/{id}/resend/");
-        assert_eq!(system.admin(tenant).await.ask(&path).await.status, 202);
-        consumers.wait_for(2).await;
-        assert_eq!(again(ingest, "overdue").await, 2.0, "the resend's job, and its copy");
-    })
     .await;
 }

@@ -143,6 +143,33 @@ async fn a_rebuild_whose_leader_died_goes_on_where_it_was() {
     assert_eq!(interrupted(false).await, 60.0);
 }
 
+/// The second chunk of a rebuild waits for a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebuild_notes_each_chunk_when_it_is_done() {
+    const CHUNK: usize = 10_000;
+    System::prepared(patient(), async |system| {
+        let receiver = Receiver::start(&system.ca, always(200));
+        let cases = Cases::register(&system, &receiver).await;
+        let paused = cases.id("paused");
+        let state = format!("CASE WHEN i > {CHUNK} THEN 'pending' ELSE 'succeeded' END");
+        made(&system, cases.tenant, paused, CHUNK + EACH, &state).await;
+        system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{paused}'")).await;
+        system.lose_generation().await;
+        // Nobody else can hold these jobs until this ends.
+        let held = "INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries WHERE state = 'pending'";
+        let lock = system.database_session(&format!("BEGIN; {held}")).await;
+        let ingest = system.start(Service::Ingest).await;
+        system.wait_for_locked_out(1).await;
+        let before = "SELECT count(*) FROM deliveries WHERE id >= (SELECT rebuild_untried FROM broker_generation)";
+        assert_eq!(system.count(before).await, CHUNK as i64, "the first chunk is noted, and the second is not");
+        drop(lock);
+        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) })
+            .await;
+        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, EACH as i64);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rebuild_during_which_the_broker_is_lost_again_begins_anew() {
     assert_eq!(interrupted(true).await, 100.0);

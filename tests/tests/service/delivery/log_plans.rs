@@ -8,7 +8,8 @@ use end_to_end::{
     system::{Options, Service, System},
 };
 use ledger::{
-    DeliveryFilter, FailingThresholds, Leader, Ledger, NewRecovery, Page, Part, Place, Recoverable, Removal, Stream,
+    Actor, DeliveryFilter, FailingThresholds, Leader, Ledger, Most, NewRecovery, NewWebhook, Page, Part, Place,
+    Recoverable, Registration, Removal, SealedSecret, Stream,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -187,6 +188,41 @@ async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_ma
             }
         }
         leader_steps(&system).await;
+    })
+    .await;
+}
+
+/// At the limit of deleted webhooks, a registration looks at some of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_does_not_look_for_deliveries_of_all_webhooks_that_were_ever_deleted() {
+    System::prepared(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        let columns = "id, tenant_id, name, url, events, is_active, secret_key_id, secret_sealed, deleted_at";
+        let values =
+            format!("gen_random_uuid(), '{tenant}', 'A test', '', '{{}}', false, '', '', now() - interval '1 hour'");
+        let deleted = format!("INSERT INTO webhooks ({columns}) SELECT {values} FROM generate_series(1, 1000)");
+        system.sql(&deleted).await;
+        let of_each = format!(
+            "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state) \
+             SELECT {ID}, id, gen_random_uuid(), 'quote.closed', 'succeeded' \
+             FROM (SELECT id, row_number() OVER () AS i FROM webhooks) AS w"
+        );
+        system.sql(&of_each).await;
+        let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
+        let new = NewWebhook {
+            id: Uuid::now_v7().into(),
+            name: "A test".to_owned(),
+            url: "https://localhost/".to_owned(),
+            events: vec![EventType::QuoteClosed],
+            secret: SealedSecret { key_id: String::new(), sealed: Vec::new() },
+        };
+        let (_, pages) = reads(&system, async |ledger| {
+            let most = Most { webhooks: 100, deleted: 1_000 };
+            let refused = ledger.webhook_create(&actor, &new, most).await.unwrap();
+            assert_eq!(refused, Registration::TooManyDeleted);
+        })
+        .await;
+        assert!(pages <= 2_000, "{pages} pages of indexes of deliveries were read");
     })
     .await;
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use domain::{Answer, DeliveryId, DeliveryState, EventType, OutcomeClass, Progress};
 use end_to_end::{
+    api::Created,
     database::Session,
     history::made,
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
-use ledger::{Attempted, DeliveryFilter, Ledger, LoadedDelivery, NewRecovery, Page, Recoverable};
+use ledger::{Attempted, DeliveryFilter, Ledger, LoadedDelivery, NewEvent, NewRecovery, Page, Record, Recoverable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -55,6 +56,15 @@ async fn index_pages(system: &System) -> i64 {
     system.count(all).await
 }
 
+/// A new tenant with one webhook. No service runs: an api-service reads too.
+async fn registered(system: &System) -> (Uuid, Created) {
+    system.start(Service::Api).await;
+    let tenant = Uuid::new_v4();
+    let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+    system.stop(Service::Api).await;
+    (tenant, webhook)
+}
+
 /// What a call reads on a connection of its own: rows, and pages of indexes.
 pub(super) async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (i64, i64) {
     // What was read and written to prepare the test is counted now, not in the middle.
@@ -75,11 +85,7 @@ pub(super) async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
     System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
-        // Its tasks read too.
-        system.stop(Service::Api).await;
+        let (tenant, webhook) = registered(&system).await;
         let ledger = system.ledger_as("plans", 1);
         let event = || [new_event(tenant)];
         system.sql("ANALYZE webhooks").await;
@@ -121,11 +127,7 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
     System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
-        // Its tasks read too.
-        system.stop(Service::Api).await;
+        let (tenant, webhook) = registered(&system).await;
         let ledger = system.ledger_as("plans", 1);
         made(&system, tenant, &webhook.id, 512, "'pending'").await;
         let ids = ids(&system, 512).await;
@@ -143,6 +145,49 @@ async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
             in_place > 450,
             "{in_place} of 512 rows stayed in their pages: the others have new entries in every index"
         );
+    })
+    .await;
+}
+
+/// With a `retention.keep` of 400 days, the statements of the pipeline cost the same. Each partition of a plan is locked at
+/// each execution, so a statement whose plan had those of other days would wait for the session that has locked them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pipeline_neither_plans_nor_locks_the_partitions_of_400_other_days() {
+    System::prepared(Options::default(), async |system| {
+        let (tenant, webhook) = registered(&system).await;
+        let Ok(mut leader) = system.ledger_as("days", 1).candidate().await.unwrap().lead().await.unwrap() else {
+            panic!("another leads")
+        };
+        let today = OffsetDateTime::now_utc().date();
+        for past in (0..400).step_by(9) {
+            leader.partitions_ensure(today - time::Duration::days(past)).await.unwrap();
+        }
+        drop(leader);
+        made(&system, tenant, &webhook.id, 5, "'pending'").await;
+        let ids = ids(&system, 5).await;
+        system.sql("INSERT INTO promised_jobs SELECT id, now() FROM deliveries").await;
+        let others = "SELECT string_agg(inhrelid::regclass::text, ', '), count(*) FROM pg_inherits JOIN pg_class ON oid = inhrelid \
+                      WHERE inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass) \
+                          AND right(relname, 8) < to_char(now() AT TIME ZONE 'UTC' - interval '8 days', 'YYYYMMDD')";
+        let others = system.sql(others).await;
+        assert!(others[0].get::<_, i64>(1) > 3 * 380, "{} partitions", others[0].get::<_, i64>(1));
+        let session = Session::open(&system.database_url).await;
+        session.rows("BEGIN").await;
+        session.rows(&format!("LOCK TABLE ONLY {}", others[0].get::<_, &str>(0).replace(", ", ", ONLY "))).await;
+        // One connection, new to each of these statements.
+        let ledger = system.ledger_as("pipeline", 1);
+        let event = NewEvent { timestamp: OffsetDateTime::now_utc().try_into().unwrap(), ..new_event(tenant) };
+        assert_eq!(ledger.events_store(std::slice::from_ref(&event)).await.unwrap().deliveries.len(), 1);
+        assert_eq!(ledger.deliveries_untried(&[&event]).await.unwrap().len(), 1, "of a redelivered event");
+        assert_eq!(ledger.outbox_lease(200).await.unwrap().jobs().len(), ids.len());
+        assert!(ledger.outbox_lease(200).await.unwrap().is_empty(), "the others are leased");
+        assert!(ledger.body_load(ids[0]).await.unwrap().is_some());
+        let batch: Vec<_> = load(&ledger, &ids).await.into_iter().map(succeeded).collect();
+        assert_eq!(ledger.attempts_record(&batch).await.unwrap().len(), ids.len());
+        let again = ledger.attempts_record(&batch).await.unwrap();
+        assert!(again.iter().all(|record| matches!(record, Record::Taken { .. })), "{again:?}");
+        assert!(!ledger.delivery_postpone(ids[0], 0, OffsetDateTime::now_utc()).await.unwrap());
+        ledger.deliveries_cancel(&ids).await.unwrap();
     })
     .await;
 }

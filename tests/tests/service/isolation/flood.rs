@@ -1,10 +1,18 @@
 //! A tenant with very many events, beside one with few.
 
 use end_to_end::{
+    outsider::connect_any,
+    proxy::{Mode, Proxy},
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::eventually,
 };
+use lapin::{
+    BasicProperties,
+    options::{BasicPublishOptions, ConfirmSelectOptions},
+    types::{AMQPValue, FieldTable},
+};
+use service_kit::Settings;
 use uuid::Uuid;
 
 use crate::isolation::{LONG, events, options};
@@ -77,6 +85,53 @@ async fn the_retries_of_a_flood_take_its_lane_and_are_made_once() {
         let moved = metric(ops, "webhooks_jobs_moved_to_bulk_lane_total").await;
         println!("{moved} of {MANY} retries were moved");
         assert!((MANY as f64 / 2.0..=MANY as f64).contains(&moved), "{moved} of {MANY} retries were moved");
+    })
+    .await;
+}
+
+/// Publishes messages to the main lane that are marked as of the bulk lane, and are no jobs.
+async fn publish_marked(system: &System, messages: usize) {
+    let connection = connect_any(&system.amqp_url).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    let mut headers = FieldTable::default();
+    headers.insert("x-bulk".into(), AMQPValue::LongLongInt(1));
+    let (exchange, queue) = (system.names.exchange(), system.names.main());
+    for _ in 0..messages {
+        let (options, properties) =
+            (BasicPublishOptions::default(), BasicProperties::default().with_headers(headers.clone()));
+        let published =
+            channel.basic_publish(exchange.as_str().into(), queue.as_str().into(), options, b"no job", properties);
+        published.await.unwrap().await.unwrap();
+    }
+    connection.close(200, "bye".into()).await.unwrap();
+}
+
+/// Messages that a dispatcher did not move before it lost its connection come again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_counts_as_moved_once_it_is_in_the_bulk_lane() {
+    const MESSAGES: u32 = 20;
+    System::prepared(options(32, 8), async |system| {
+        let (proxy, url) = Proxy::before(&system.amqp_url);
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
+        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
+        let moved = async || metric(ops, "webhooks_jobs_moved_to_bulk_lane_total").await;
+        // Part of the name of the connection on which it publishes.
+        proxy.set(Mode::HoldRequests("(publish)"));
+        publish_marked(&system, MESSAGES as usize).await;
+        let held = r#"webhooks_consumer_unacknowledged{queue="deliveries"}"#;
+        let has_all = || async { (metric(ops, held).await == f64::from(MESSAGES)).then_some(()) };
+        eventually("the dispatcher has all", LONG, has_all).await;
+        assert_eq!(moved().await, 0.0);
+        proxy.set(Mode::Refuse);
+        system.upstream.wait_ready(&system.names.main(), MESSAGES, LONG).await;
+        eventually("it has none", LONG, || async { (metric(ops, held).await == 0.0).then_some(()) }).await;
+        assert_eq!(moved().await, 0.0, "none was moved");
+        proxy.set(Mode::Pass);
+        system.upstream.wait_ready(&system.names.dead(), MESSAGES, LONG).await;
+        let are_counted = || async { (moved().await == f64::from(MESSAGES)).then_some(()) };
+        eventually("each is counted once", LONG, are_counted).await;
     })
     .await;
 }

@@ -113,8 +113,8 @@ async fn refuses_what_it_would_cancel(api: &Api, webhook: &str) {
 async fn almost_done(system: &System, webhook: &str) {
     system
         .sql(&format!(
-            "INSERT INTO webhook_tasks (webhook_id, task, cursor, leased_until, until) VALUES \
-             ('{webhook}', 'cancel', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 'infinity', now() - interval '1 hour')"
+            "INSERT INTO webhook_tasks (webhook_id, cursor, leased_until, until) VALUES \
+             ('{webhook}', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 'infinity', now() - interval '1 hour')"
         ))
         .await;
 }

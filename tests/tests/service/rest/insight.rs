@@ -398,6 +398,8 @@ async fn old_statistics_notices_and_histories_of_deleted_webhooks_are_deleted() 
             .sql("UPDATE notices SET created_at = now() - interval '91 days' WHERE notice_type = 'webhook.created'")
             .await;
         system.sql("UPDATE history SET created_at = now() - interval '91 days'").await;
+        // Without a delivery, their rows go. A history stays as long as the row.
+        system.sql("UPDATE webhooks SET deleted_at = now() - interval '91 days' WHERE deleted_at IS NOT NULL").await;
         let recent =
             format!("UPDATE history SET created_at = now() WHERE action = 'deleted' AND webhook_id = '{}'", lately.id);
         system.sql(&recent).await;

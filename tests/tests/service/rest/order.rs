@@ -1,7 +1,7 @@
 //! The documented order of members. It binds no client, but who reads an answer beside its description relies on it.
 
 use end_to_end::api::Answer;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Asserts that the members of an answer of this operation come in the order in which the document describes them.
 pub(crate) fn assert_documented(document: &Value, operation: &str, answer: &Answer) {
@@ -19,12 +19,24 @@ pub(crate) fn assert_documented(document: &Value, operation: &str, answer: &Answ
 }
 
 fn assert_like(document: &Value, schema: &Value, value: &Value) {
-    let referred = schema["$ref"].as_str().and_then(|name| document.pointer(name.trim_start_matches('#')));
-    let schema = referred.unwrap_or(schema);
-    if let (Some(described), Some(members)) = (schema["properties"].as_object(), value.as_object()) {
+    let schema = resolve(document, schema);
+    let described = described_members(document, schema);
+    if let (false, Some(members)) = (described.is_empty(), value.as_object()) {
         let documented: Vec<_> = described.keys().filter(|name| members.contains_key(*name)).collect();
         assert_eq!(members.keys().collect::<Vec<_>>(), documented, "the members of {value}");
         members.iter().for_each(|(name, member)| assert_like(document, &described[name], member));
     }
     value.as_array().into_iter().flatten().for_each(|item| assert_like(document, &schema["items"], item));
+}
+
+/// The members that a schema describes, with those of the schemas that it extends.
+fn described_members(document: &Value, schema: &Value) -> Map<String, Value> {
+    let extended = schema["allOf"].as_array().into_iter().flatten().map(|part| resolve(document, part));
+    let parts = extended.chain([schema]);
+    parts.filter_map(|part| part["properties"].as_object().cloned()).flatten().collect()
+}
+
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    let referred = schema["$ref"].as_str().and_then(|name| document.pointer(name.trim_start_matches('#')));
+    referred.unwrap_or(schema)
 }

@@ -288,7 +288,7 @@ async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
 async fn due_steps(system: &System) {
     let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4());
     history::made(system, tenant, &webhook.to_string(), 2, "CASE i WHEN 1 THEN 'pending' ELSE 'dropped' END").await;
-    system.sql(&format!("INSERT INTO webhook_tasks (webhook_id, task) VALUES ('{webhook}', 'cancel')")).await;
+    system.sql(&format!("INSERT INTO webhook_tasks (webhook_id) VALUES ('{webhook}')")).await;
     let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
     system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
 }

@@ -26,6 +26,11 @@ async fn fill(system: &System, subscribed: &Subscribed) {
     subscribed.past(system, 2, "dropped", "now()", "now()").await;
 }
 
+/// As if bodies had been kept for a shorter time.
+async fn lose_newest_body(system: &System) {
+    system.sql("DELETE FROM events WHERE id = (SELECT event_id FROM deliveries ORDER BY id DESC LIMIT 1)").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_goes_before_its_delivery_which_then_cannot_be_sent_again() {
     System::prepared(options(), async |system| {
@@ -59,13 +64,36 @@ async fn a_body_goes_before_its_delivery_which_then_cannot_be_sent_again() {
     .await;
 }
 
+/// As after `retention.bodies` was shortened, before the leader has removed the bodies; and after it was lengthened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_has_expired_if_it_is_gone_whatever_its_age() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        fill(&system, &subscribed).await;
+        lose_newest_body(&system).await;
+        let api = system.admin(subscribed.tenant).await;
+        let log = api.log(&subscribed.webhook, "limit=100").await["data"].as_array().unwrap().clone();
+        let expired: Vec<bool> = log.iter().map(|one| one["is_body_expired"].as_bool().unwrap()).collect();
+        assert_eq!(expired, [true, false, false, false, false, false, false]);
+        let page = api.get(&format!("/console/webhooks/{}/", subscribed.webhook)).await;
+        assert_eq!((page.status, page.text.matches("body expired").count()), (200, 1), "{}", page.text);
+        for (place, status) in [(0, 409), (6, 202)] {
+            let id = log[place]["id"].as_str().unwrap();
+            let path = format!("/api/v1/webhooks/{}/deliveries/{id}/", subscribed.webhook);
+            assert_eq!(api.get(&path).await.json()["is_body_expired"], place == 0, "{place}");
+            let answer = api.ask(&format!("{path}resend/")).await;
+            assert_eq!(answer.status, status, "{place}: {}", answer.text);
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_passes_over_deliveries_without_bodies_and_is_refused_if_there_are_no_others() {
     System::prepared(options(), async |system| {
         let subscribed = Subscribed::new(&system).await;
         fill(&system, &subscribed).await;
-        // As if bodies had been kept for a shorter time: this one is gone, too.
-        system.sql("DELETE FROM events WHERE id = (SELECT event_id FROM deliveries ORDER BY id DESC LIMIT 1)").await;
+        lose_newest_body(&system).await;
         let api = system.admin(subscribed.tenant).await;
         let newest = api.log(&subscribed.webhook, "limit=1").await["data"][0]["id"].as_str().unwrap().to_owned();
         let resend = format!("/api/v1/webhooks/{}/deliveries/{newest}/resend/", subscribed.webhook);

@@ -92,6 +92,9 @@ async fn deliveries_of_a_webhook_that_is_paused_for_90_days_are_cancelled_a_week
         assert_eq!(end(&mut leader).await, 6_000);
         assert_eq!((in_state(&system, "cancelled").await, rows(&system, "held_jobs").await), (6_001, 0));
         assert_eq!(rows(&system, "deliveries").await, 6_001, "they stay in the log as long as others");
+        paused.past(&system, 1, "retrying", "now() + interval '2 minutes'", "now()").await;
+        hold(&system, "paused", 91).await;
+        assert_eq!((end(&mut leader).await, system.count(notices).await), (1, 3), "the notice of the pause is enough");
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use end_to_end::system::{Service, System};
 
-use crate::retention::{Subscribed, clear, leader, options, rows};
+use crate::retention::{DAY, Subscribed, clear, leader, options, rows, today};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_table_has_a_retention() {
@@ -20,13 +20,11 @@ async fn every_table_has_a_retention() {
     .await;
 }
 
-/// Adds unsuccessful deliveries. Of those of a day that is not kept, ended ones go, and waiting ones whose
-/// webhook is gone.
+/// Adds rows of unsuccessful deliveries that are gone. Those of a day that is not kept go.
 async fn add_unsuccessful(system: &System, webhook: &str) {
     let rows = [
         format!("'00000000-0001-8000-8000-000000000001', '{webhook}', 'dropped'"),
         "'00000000-0001-8000-8000-000000000002', gen_random_uuid(), 'retrying'".to_owned(),
-        format!("'00000000-0001-8000-8000-000000000003', '{webhook}', 'retrying'"),
         format!("'ffffffff-0001-8000-8000-000000000004', '{webhook}', 'dropped'"),
     ];
     let columns = "delivery_id, webhook_id, state";
@@ -97,6 +95,11 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
         let subscribed = Subscribed::new(&system).await;
         subscribed.past(&system, 1, "pending", "now()", "now()").await;
         subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
+        let mut leader = leader(&system).await;
+        // A day that is too old, but is still there.
+        let old = today() - DAY * 40;
+        leader.partitions_ensure(old.date()).await.unwrap();
+        subscribed.past(&system, 1, "cancelled", "now() - interval '40 days'", "now()").await;
         // The API's outbox relay would publish what is in the outbox.
         system.stop(Service::Api).await;
         fill(&system, &subscribed.webhook).await;
@@ -105,7 +108,6 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
         let mark =
             "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
         system.sql(mark).await;
-        let mut leader = leader(&system).await;
         assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 11);
         for (table, left) in [
             ("held_jobs", 2),
@@ -166,6 +168,30 @@ async fn the_history_of_a_deleted_webhook_is_kept_for_90_days_however_long_it_is
         }
         let gone = clear(&mut leader(&system).await).await;
         assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (2, 30_001));
+    })
+    .await;
+}
+
+/// As with a log that is kept for more than 90 days.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_history_of_a_deleted_webhook_is_kept_with_its_log() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let Subscribed { tenant, webhook, .. } = &subscribed;
+        subscribed.past(&system, 1, "succeeded", "now()", "now()").await;
+        let api = system.admin(*tenant).await;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
+        system.sql("UPDATE history SET created_at = now() - interval '100 days'").await;
+        system.sql("UPDATE webhooks SET deleted_at = now() - interval '100 days'").await;
+        let mut leader = leader(&system).await;
+        clear(&mut leader).await;
+        assert_eq!(rows(&system, "history").await, 2);
+        let page = api.get(&format!("/console/webhooks/{webhook}/")).await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        system.sql("DELETE FROM deliveries").await;
+        // First the webhook, then, when it is gone, its history.
+        clear(&mut leader).await;
+        assert_eq!((rows(&system, "webhooks").await, rows(&system, "history").await), (0, 0));
     })
     .await;
 }

@@ -248,7 +248,7 @@ async fn while_the_collector_is_away_deliveries_go_on_and_what_finds_no_room_is_
         let all = || async { counted(&ingest, "exported").await + counted(&ingest, "dropped").await == 9_001.0 };
         eventually("the others are exported", SOON, || async { all().await.then_some(()) }).await;
         assert!(counted(&ingest, "exported").await > 8_000.0);
-        for (message, lines) in [("the collector takes no spans", 1), ("the collector takes spans again", 1)] {
+        for (message, lines) in [("the collector accepts no spans", 1), ("the collector accepts spans again", 1)] {
             assert_eq!(ingest.logged().matches(message).count(), lines, "{message}: {}", ingest.logged());
         }
         collector.answer(401);

@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 
-/// `shutdown.deadline`: far more than the exporter's three seconds. A process that hangs fails two seconds later.
+/// `shutdown.deadline`: far more than the exporter's second. A process that hangs fails two seconds later.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A collector that accepts connections and never answers. Each has an export.
@@ -73,7 +73,7 @@ async fn a_collector_that_is_gone_holds_up_no_stop() {
     exporting(async |processes, silent| {
         drop(silent);
         for process in &processes {
-            let is_told = || async { process.logged().contains("the collector takes no spans").then_some(()) };
+            let is_told = || async { process.logged().contains("the collector accepts no spans").then_some(()) };
             eventually("it has seen that", SOON, is_told).await;
         }
         stop_in_time(processes).await;

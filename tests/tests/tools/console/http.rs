@@ -53,7 +53,8 @@ async fn who_has_no_session_is_sent_to_the_log_in_with_a_way_back() {
             let nobody = Api { session: None, ..clerk.clone() };
             let stranger = Api { session: Some("unknown".to_owned()), ..clerk.clone() };
             for api in [&nobody, &stranger] {
-                let answer = api.get("/console/find/?id=1").await;
+                let forwarded = [("x-forwarded-host", "evil.example"), ("forwarded", "host=evil.example")];
+                let answer = api.send("GET", "/console/find/?id=1", &forwarded, "").await;
                 assert_eq!((answer.status, answer.header("location")), (303, Some(&*expected)));
             }
             let refused = clerk.get("/console/").await;
@@ -110,7 +111,10 @@ async fn a_link_logs_in_once_and_sets_a_cookie_that_no_script_and_no_other_site_
         let home = admin.get("/console/").await;
         assert_eq!(home.status, 200);
         let token = hidden(&home.text, "token");
-        let out = post(&admin, "/console/logout/", &format!("token={token}")).await;
+        // A proxy may pass on another host.
+        let own = [FORM, ("origin", "https://hooks.example.com")];
+        let out = admin.send("POST", "/console/logout/", &own, format!("token={token}")).await;
+        assert_eq!(out.status, 303, "{}", out.text);
         assert!(
             out.header("set-cookie").unwrap().starts_with("sessionid=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0")
         );

@@ -124,6 +124,17 @@ async fn an_open_page_says_why_it_is_no_longer_refreshed() {
             (!browser.text().await.contains("Nobody has used this page")).then_some(())
         })
         .await;
+        // A limit of requests is no lost connection.
+        let limited = "const fetch = window.fetch; window.asked = 0; window.unlimited = () => { window.fetch = fetch; }; \
+                       window.fetch = async () => { window.asked += 1; return new Response('', { status: 429 }); };";
+        browser.page.execute(limited, Vec::new()).await.unwrap();
+        eventually("it is limited twice", SOON, async || {
+            let asked = browser.page.execute("return window.asked;", Vec::new()).await.unwrap();
+            (asked.as_u64() >= Some(2)).then_some(())
+        })
+        .await;
+        assert!(!browser.text().await.contains("The connection to the service is lost."));
+        browser.page.execute("window.unlimited();", Vec::new()).await.unwrap();
         api.delete(&format!("/api/v1/webhooks/{second}/")).await;
         browser.shows("Nothing more is sent.").await;
         // The user is no administrator any more.

@@ -1,7 +1,8 @@
 //! One tenant cannot slow another (crates/README.md, fairness). Measures a healthy tenant's latency alone, and beside a
-//! tenant whose receivers hang, and beside many tenants whose receivers fail together. `CASES='b d'` measures these alone,
-//! and case h, which takes ten minutes, is measured only if it is named.
+//! tenant whose receivers hang, beside many tenants whose receivers fail together, and beside a burst of a tenant with very
+//! many webhooks. `CASES='b d'` measures these alone, and case h, which takes ten minutes, is measured only if it is named.
 
+mod fan_out;
 mod further;
 mod platform;
 
@@ -54,6 +55,9 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     }
     if names.is_empty() || is_named("i") {
         figures.extend(further::flooded_api(bench).await);
+    }
+    if names.is_empty() || is_named("j") {
+        figures.extend(fan_out::measure(bench).await);
     }
     figures
 }

@@ -26,7 +26,7 @@ const FAN_OUT: (u64, u64) = (7, 4);
 const MOST_CPU_RATIO: f64 = 2.5;
 const MOST_P50_RATIO: f64 = 3.0;
 /// The limits at 1,500 events a second.
-const MOST_CPU: f64 = 300.0;
+const MOST_CPU: f64 = 430.0;
 const MOST_P50: f64 = 12.0;
 
 /// CPU per delivery, in microseconds, and the latencies.

@@ -75,7 +75,7 @@ pub(super) async fn fill(environment: &Environment<'_>, size: Size, parts: &[&st
         (&["activation"], rows(seeded.paused, Kind::Held, HELD, &lately)),
         (&["rebuild"], rows(seeded.retrying, Kind::Retrying, RETRIES, &lately)),
         (&["recovery"], rows(seeded.retrying, Kind::Dropped, DROPPED, &lately)),
-        (&["retention"], rows(seeded.history, Kind::PastButOne, OLD_DAY, &day(STAYING_DAY))),
+        (&["retention"], rows(seeded.history, Kind::PastButSome, OLD_DAY, &day(STAYING_DAY))),
         (&["retention"], rows(seeded.history, Kind::Past, OLD_DAY, &day(GOING_DAY))),
     ];
     environment.sql("SET statement_timeout = '10min'; SET work_mem = '256MB'; SET synchronous_commit = off").await;

@@ -18,8 +18,8 @@ const EVENT_TYPE: &str = "CASE WHEN n % 100 < 90 THEN 'quote.closed' WHEN n % 10
 pub(super) enum Kind {
     /// Nearly all succeeded. Some were dropped, few were cancelled.
     Past,
-    /// All succeeded except the first one, which waits for a retry.
-    PastButOne,
+    /// All succeeded except each 10,000th, which waits for a retry.
+    PastButSome,
     /// Half are held and were never attempted, half wait for a retry.
     Waiting,
     /// All are held and were never attempted.
@@ -114,9 +114,10 @@ impl Kind {
                 "CASE WHEN n % 1000 = 500 THEN 'dropped' WHEN n % 10000 = 300 THEN 'cancelled' ELSE 'succeeded' END",
                 "CASE WHEN n % 1000 = 500 THEN 7 ELSE 1 END",
             ),
-            Self::PastButOne => {
-                ("CASE WHEN n = 0 THEN 'retrying' ELSE 'succeeded' END", "CASE WHEN n = 0 THEN 6 ELSE 1 END")
-            }
+            Self::PastButSome => (
+                "CASE WHEN n % 10000 = 0 THEN 'retrying' ELSE 'succeeded' END",
+                "CASE WHEN n % 10000 = 0 THEN 6 ELSE 1 END",
+            ),
             Self::Waiting => {
                 ("CASE n % 2 WHEN 0 THEN 'pending' ELSE 'retrying' END", "CASE n % 2 WHEN 0 THEN 0 ELSE 6 END")
             }
