@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume openapi pictures release-contracts package package-check images images-check compose-check deploy-check toolchain
+.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume pictures release-contracts package package-check images images-check compose-check deploy-check toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -127,10 +127,6 @@ volume: toolchain ## Measure at volume, up to 75 minutes and 25 GB (make volume 
 	@target/release/bench volume $(ARGS)
 
 ##@ Release
-
-openapi: toolchain ## Write proto-schemas/openapi.json anew, from the code
-	@cargo run -q -p api-service --example openapi > target/openapi.json
-	@mv target/openapi.json proto-schemas/openapi.json
 
 pictures: toolchain ## Make the README's pictures of the console anew
 	@SKIP= deploy/local/tools chromium

@@ -93,7 +93,11 @@ def database(cluster, values):
         defaults["keda"][part]["maxReplicas"] for part in ("dispatcher", "eventIngest"))
     each = int(project.settings()["WEBHOOKS__DATABASE__MAX_CONNECTIONS"].default)
     needed = processes * each + defaults["keda"]["eventIngest"]["maxReplicas"]
-    if int(spec["postgresql"]["parameters"]["max_connections"]) < needed * 1.2:
-        yield f"{name_of(cluster)}: {needed} connections, and few to spare"
+    # "A limit of connections" in deploy/production.md.
+    owner = {"name": spec["bootstrap"]["initdb"]["owner"], "login": True, "connectionLimit": 2 * needed + 10}
+    if spec["managed"]["roles"] != [owner]:
+        yield f"{name_of(cluster)}: the role of the services is not {owner}"
+    if int(spec["postgresql"]["parameters"]["max_connections"]) < owner["connectionLimit"] + 20:
+        yield f"{name_of(cluster)}: few connections are left for others than the services"
     if values["networkPolicy"]["database"]["to"] != [{"podSelector": {"matchLabels": {"cnpg.io/cluster": name}}}]:
         yield f"values.yaml: its policy does not lead to {name}"
