@@ -222,6 +222,8 @@ async fn the_doctor_declares_nothing_and_sees_a_queue_that_is_declared_otherwise
             assert!(present["text"].as_str().unwrap().contains("none of the queues exists"), "{}", report.screen);
         }
         system.start(Service::Dispatcher).await;
+        // Stopped, as it declares a missing queue whenever it connects, also to look at depths.
+        system.stop(Service::Dispatcher).await;
         system.upstream.delete_queue(&system.names.notices()).await;
         let connection = Connection::connect(&system.amqp_url, ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
