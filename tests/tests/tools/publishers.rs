@@ -371,7 +371,7 @@ async fn a_relay_holds_no_rows_for_long_while_the_broker_is_silent() {
     }
 }
 
-/// An exchange and a queue of one's own, which gets the events of one type alone.
+/// An exchange and a queue of one's own, which gets the events of the types that it is bound to.
 struct Own {
     channel: lapin::Channel,
     exchange: String,
@@ -389,10 +389,22 @@ impl Own {
         channel.exchange_declare(exchange.as_str().into(), lapin::ExchangeKind::Topic, declare, table()).await.unwrap();
         let own = lapin::options::QueueDeclareOptions { exclusive: true, ..Default::default() };
         let queue = channel.queue_declare("".into(), own, table()).await.unwrap().name().to_string();
-        let bind = lapin::options::QueueBindOptions::default();
-        let key = "quote.closed".into();
-        channel.queue_bind(queue.as_str().into(), exchange.as_str().into(), key, bind, table()).await.unwrap();
-        Self { channel, exchange, queue, _connection: connection }
+        let own = Self { channel, exchange, queue, _connection: connection };
+        own.bind("quote.closed").await;
+        own
+    }
+
+    /// Has the queue get the events of a type, too.
+    async fn bind(&self, event_type: &str) {
+        let (options, table) = (lapin::options::QueueBindOptions::default(), lapin::types::FieldTable::default());
+        let bound = self.channel.queue_bind(
+            self.queue.as_str().into(),
+            self.exchange.as_str().into(),
+            event_type.into(),
+            options,
+            table,
+        );
+        bound.await.unwrap();
     }
 
     /// The next message, once it is there.
@@ -435,6 +447,10 @@ impl Own {
         self.next("the event beside one that comes back").await;
         are("published_at IS NOT NULL", 3).await;
         are("published_at IS NULL AND returned_at IS NOT NULL AND fault IS NULL", 101).await;
+        // They are published once a queue takes them, a minute after they came back.
+        self.bind("quote.accepted").await;
+        system.sql("UPDATE outbox SET returned_at = returned_at - interval '2 minutes'").await;
+        are("published_at IS NULL", 0).await;
     }
 }
 
