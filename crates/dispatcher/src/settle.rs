@@ -51,13 +51,15 @@ impl Settler {
             metrics.not_attempted(NotAttempted::Expired);
             return Ok(End::Done);
         }
-        // The broker may hold the job of an erased delivery for hours after.
-        let look = || self.shared.ledger.delivery_is_erased(job.delivery);
-        if self.shared.until_done("looking for an erased delivery", look).await? {
-            metrics.not_attempted(NotAttempted::Erased);
-            return Ok(End::Done);
-        }
-        Ok(End::Dead(DeadReason::UnknownDelivery))
+        // The broker may hold the job of a delivery for hours after that was erased, or cancelled.
+        let look = || self.shared.ledger.delivery_unloaded(job.delivery);
+        let why = match self.shared.until_done("looking why a delivery is not there", look).await? {
+            unloaded if unloaded.is_erased => NotAttempted::Erased,
+            unloaded if unloaded.has_ended => NotAttempted::Stale,
+            _ => return Ok(End::Dead(DeadReason::UnknownDelivery)),
+        };
+        metrics.not_attempted(why);
+        Ok(End::Done)
     }
 
     /// Notes in the ledger that a job is about to be parked, so that lost-job detection does not publish it.

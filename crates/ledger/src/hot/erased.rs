@@ -1,4 +1,4 @@
-//! Deliveries that were erased with their tenant. The broker may still have jobs of them.
+//! Jobs whose deliveries could not be loaded: the broker may still have jobs of deliveries that are over.
 
 use diesel::{
     QueryableByName,
@@ -9,26 +9,33 @@ use domain::DeliveryId;
 
 use crate::{error::LedgerError, pool::Ledger};
 
-/// An event may be gone before all of its deliveries are. Then those that are left belong to deleted webhooks.
-const IS_ERASED: &str = "SELECT EXISTS (SELECT FROM erased_deliveries WHERE delivery_id = $1) OR EXISTS ( \
-       SELECT FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
-       WHERE d.id = $1 AND w.deleted_at IS NOT NULL \
-     ) AS is_erased";
+/// An event may be gone before all of its deliveries are: in an erasure, where those that are left belong to deleted
+/// webhooks, and with its body, where no delivery waits.
+const LOOK: &str = "SELECT \
+       EXISTS (SELECT FROM erased_deliveries WHERE delivery_id = $1) OR EXISTS ( \
+         SELECT FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
+         WHERE d.id = $1 AND w.deleted_at IS NOT NULL \
+       ) AS is_erased, \
+       EXISTS (SELECT FROM deliveries WHERE id = $1 AND state NOT IN ('pending', 'retrying')) AS has_ended";
 
-#[derive(QueryableByName)]
-struct Row {
+/// What the ledger knows of a delivery that could not be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+pub struct Unloaded {
+    /// It was erased with its tenant, or is about to be.
     #[diesel(sql_type = Bool)]
-    is_erased: bool,
+    pub is_erased: bool,
+    /// It has ended, and its body is no longer kept.
+    #[diesel(sql_type = Bool)]
+    pub has_ended: bool,
 }
 
 impl Ledger {
-    /// Whether a delivery that could not be loaded was erased, or is about to be. Otherwise the ledger has lost it.
+    /// Looks why a delivery could not be loaded. If it was neither erased nor has ended, the ledger has lost it.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn delivery_is_erased(&self, delivery: DeliveryId) -> Result<bool, LedgerError> {
-        let query = diesel::sql_query(IS_ERASED).bind::<SqlUuid, _>(delivery.as_uuid());
-        let row: Row = self.run("delivery_is_erased", async |conn| query.get_result(conn).await).await?;
-        Ok(row.is_erased)
+    pub async fn delivery_unloaded(&self, delivery: DeliveryId) -> Result<Unloaded, LedgerError> {
+        let query = diesel::sql_query(LOOK).bind::<SqlUuid, _>(delivery.as_uuid());
+        self.run("delivery_unloaded", async |conn| query.get_result(conn).await).await
     }
 }

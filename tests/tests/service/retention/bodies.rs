@@ -1,7 +1,8 @@
 //! Bodies that are kept for a shorter time than the log.
 
+use domain::Job;
 use end_to_end::{
-    system::{Options, Service, System},
+    system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
 use ledger::Part;
@@ -126,6 +127,29 @@ async fn ingest_drops_old_bodies_by_itself() {
         })
         .await;
         assert_eq!(rows(&system, "deliveries").await, 7);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_delivery_has_ended_is_skipped_though_its_body_is_gone() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        fill(&system, &subscribed).await;
+        remove(&mut leader(&system).await, (today() - DAY * 5).date(), Part::Bodies).await;
+        let dispatcher = system.start(Service::Dispatcher).await;
+        let ended = system.sql("SELECT id::text FROM deliveries WHERE state = 'dropped' ORDER BY id LIMIT 1").await;
+        let delivery = ended[0].get::<_, String>(0).parse().unwrap();
+        let (queue, exchange) = (system.names.main(), system.names.exchange());
+        system.upstream.publish_to(&exchange, &queue, &Job { delivery, attempt: 1 }.to_bytes()).await;
+        let skipped = async |reason: &str| {
+            metric(dispatcher, &format!("webhooks_jobs_skipped_total{{reason=\"{reason}\"}}")).await
+        };
+        eventually("the job is judged", SOON, || async {
+            (skipped("stale").await + skipped("unknown_delivery").await > 0.0).then_some(())
+        })
+        .await;
+        assert_eq!((skipped("stale").await, system.upstream.ready(&system.names.dead()).await), (1.0, 0));
     })
     .await;
 }
