@@ -119,12 +119,25 @@ impl Leader {
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
-        in_time(async {
+        self.run_within(PATIENCE, call, statements).await
+    }
+
+    /// The same within another time. It is for the commit of a transaction: no limit of the server ends that.
+    pub(crate) async fn run_within<T, F>(
+        &mut self,
+        patience: Duration,
+        call: &'static str,
+        statements: F,
+    ) -> Result<T, LedgerError>
+    where
+        F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
+    {
+        let done = async {
             let mut conn = self.conn.lock().await;
             let _timing = self.timings.begin(call);
             statements(&mut conn).await.map_err(|error| failed(error, &mut conn))
-        })
-        .await?
+        };
+        tokio::time::timeout(patience, done).await.map_err(|_| LedgerError::Timeout(patience))?
     }
 }
 

@@ -30,6 +30,8 @@ const CHUNK: i64 = Removal::ROWS as i64;
 const COPIED: i64 = 500;
 /// Events that one statement looks at: it reads all of their deliveries, and an event may have very many.
 const EVENTS: i64 = 500;
+/// The time for a step of a removal: the server deletes a dropped day's files, 3 GB a second here, before it answers.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// A day is kept this much longer: whoever found it young enough has stored or resent a delivery of it by then.
 const MARGIN: Duration = Duration::from_secs(60 * 60);
 
@@ -244,7 +246,7 @@ impl Leader {
             is_dropped: false,
         };
         let count = |rows: i64| u32::try_from(rows).unwrap_or(u32::MAX);
-        self.run("removal_step", async |conn| {
+        self.run_within(PATIENCE, "removal_step", async |conn| {
             conn.transaction(async |conn| {
                 if !have_tables(conn, &removal.day.partitions(), "").await? {
                     return Ok(done(None));
