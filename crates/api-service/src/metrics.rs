@@ -86,7 +86,7 @@ impl Metrics {
 
     pub(crate) fn notices(&self, published: &[&Notice]) {
         for notice in published {
-            self.notices.get_or_create(&[("type", notice.notice_type)]).inc();
+            self.notices.get_or_create(&[("type", notice.notice_type.as_str())]).inc();
         }
     }
 

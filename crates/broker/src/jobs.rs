@@ -40,7 +40,7 @@ impl Names {
     /// on to the topic exchange for notices.
     #[must_use]
     pub fn notice(&self, notice: &Notice) -> Outgoing {
-        let (queue, id) = (notice.notice_type.to_owned(), Some(notice.notice_id));
+        let (queue, id) = (notice.notice_type.as_str().to_owned(), Some(notice.notice_id));
         Outgoing { queue, id, body: notice.to_bytes(), ..Default::default() }
     }
 

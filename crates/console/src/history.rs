@@ -1,6 +1,6 @@
 //! Who changed what, and what administrators were told.
 
-use domain::{Notice, WebhookId};
+use domain::{Notice, NoticeType, WebhookId};
 use ledger::{Action, HistoryEntry};
 use maud::{Markup, html};
 use serde_json::Value;
@@ -67,13 +67,17 @@ fn told(notice: &Notice, frame: &Frame) -> Markup {
 }
 
 /// The colour and the word of a notice's type.
-fn kind(notice_type: &str) -> (&'static str, &str) {
+const fn kind(notice_type: NoticeType) -> (&'static str, &'static str) {
     match notice_type {
-        "webhook.failing" => ("warn", "failing"),
-        "webhook.expiring" => ("warn", "expiring"),
-        "webhook.dropping" => ("bad", "dropping"),
-        "webhook.recovered" => ("good", "recovered"),
-        other => ("idle", other.strip_prefix("webhook.").unwrap_or(other)),
+        NoticeType::Failing => ("warn", "failing"),
+        NoticeType::Expiring => ("warn", "expiring"),
+        NoticeType::Dropping => ("bad", "dropping"),
+        NoticeType::Recovered => ("good", "recovered"),
+        NoticeType::Created => ("idle", "created"),
+        NoticeType::Changed => ("idle", "changed"),
+        NoticeType::Paused => ("idle", "paused"),
+        NoticeType::Activated => ("idle", "activated"),
+        NoticeType::Deleted => ("idle", "deleted"),
     }
 }
 

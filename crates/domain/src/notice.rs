@@ -1,6 +1,6 @@
 //! Notices: what the business application is told about webhooks, so that it can tell their administrators.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
@@ -61,6 +61,12 @@ impl NoticeType {
     }
 }
 
+impl Serialize for NoticeType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 /// A notice, as its message and the API show it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Notice {
@@ -68,7 +74,7 @@ pub struct Notice {
     pub notice_id: Uuid,
     /// What it is about.
     #[serde(rename = "type")]
-    pub notice_type: &'static str,
+    pub notice_type: NoticeType,
     /// When it happened.
     #[serde(with = "time_text")]
     pub created_at: OffsetDateTime,
@@ -98,7 +104,6 @@ impl Notice {
     ) -> Self {
         let details = shown(notice_type, webhook_id, details);
         let summary = visible(&summary(notice_type, &webhook_name, &details));
-        let notice_type = notice_type.as_str();
         Self { notice_id, notice_type, created_at, tenant_id, webhook_id, webhook_name, summary, details }
     }
 

@@ -213,9 +213,9 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked
 
 /// The history of a webhook, and its notices. The history of a deleted webhook is there for longer than the rest.
 pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
-    let (own, webhook) = match framed(&caller, id).await {
-        Ok((own, webhook)) => (Some(own), webhook),
-        Err(ApiError::NotFound) => (None, WebhookFrame::Expired(webhook_calls::deleted(&caller, id).await?)),
+    let webhook = match framed(&caller, id).await {
+        Ok((_, webhook)) => webhook,
+        Err(ApiError::NotFound) => WebhookFrame::Expired(webhook_calls::deleted(&caller, id).await?),
         Err(error) => return Err(error),
     };
     let lists = ["cursor", "notices"].map(|name| {
@@ -225,10 +225,7 @@ pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked)
     let [(page, cursors), (notices_page, notices_cursors)] = lists;
     let entries = caller.ledger.history_list(caller.admin.tenant, id, page).await?.ok_or(ApiError::NotFound)?;
     let (entries, next) = cut(entries, ENTRIES, cursors, |entry| entry.id);
-    let notices = match own {
-        Some(own) => caller.ledger.notice_list(own, notices_page).await?,
-        None => Vec::new(),
-    };
+    let notices = caller.ledger.notice_list(caller.admin.tenant, id, notices_page).await?;
     let (notices, next_notices) = cut(notices, ENTRIES, notices_cursors, |notice| notice.notice_id);
     let view = History { webhook, entries, next, told: Told { notices, next: next_notices } };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))

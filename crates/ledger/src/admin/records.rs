@@ -8,11 +8,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    admin::{
-        history::Action,
-        notices::Row,
-        webhooks::{OwnWebhook, Page},
-    },
+    admin::{history::Action, notices::Row, webhooks::Page},
     error::LedgerError,
     pool::Ledger,
     tables::{history, notices, webhooks},
@@ -68,16 +64,23 @@ impl Ledger {
         .await
     }
 
-    /// A webhook's notices of the types that this version knows, newest first.
+    /// A webhook's notices of the types that this version knows, newest first. They may be there for longer than the
+    /// webhook's row.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn notice_list(&self, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Notice>, LedgerError> {
+    pub async fn notice_list(
+        &self,
+        tenant: TenantId,
+        webhook: WebhookId,
+        page: Page<Uuid>,
+    ) -> Result<Vec<Notice>, LedgerError> {
         let query = notices::table
             // Along one index (README, a webhook's log).
             .filter(
                 notices::webhook_id
-                    .eq_any([webhook.id().as_uuid()])
+                    .eq_any([webhook.as_uuid()])
+                    .and(notices::tenant_id.eq(tenant.as_uuid()))
                     .and(notices::id.lt(page.after.unwrap_or(Uuid::max()))),
             )
             .filter(notices::notice_type.eq_any(NoticeType::ALL.map(NoticeType::as_str)))

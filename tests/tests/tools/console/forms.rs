@@ -158,6 +158,8 @@ async fn a_deleted_webhook_is_found_again_even_after_its_log_has_expired() {
         }
         let shown = admin.get(&history).await;
         assert!(shown.status == 200 && shown.text.contains("deleted the webhook"), "{}", shown.text);
+        let notice = r#"<span class="badge idle">deleted</span>"#;
+        assert!(shown.text.contains(notice), "notices are kept as long: {}", shown.text);
         assert!(
             shown.text.contains("<h1><bdi>A test</bdi></h1>") && !shown.text.contains(">Deliveries</a>"),
             "{}",
