@@ -27,9 +27,10 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Returns true if a character has no width, or turns the direction of writing: Unicode's `Default_Ignorable_Code_Point`, separators
-/// of lines and paragraphs, and marks of annotations. Joiners and variation selectors are not among them: scripts and emoji
-/// need them. The tags of the flags of England, Scotland and Wales are: they can spell any text that nobody sees.
+/// Returns true if a character is invisible, or turns the direction of writing: Unicode's `Default_Ignorable_Code_Point`,
+/// separators of lines and paragraphs, marks of annotations, and the blank of Braille. Joiners and variation selectors are
+/// not among them: scripts and emoji need them. The tags of the flags of England, Scotland and Wales are: they can spell
+/// any text that nobody sees.
 #[must_use]
 pub const fn is_hidden(c: char) -> bool {
     matches!(
@@ -47,6 +48,7 @@ pub const fn is_hidden(c: char) -> bool {
             | '\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{2800}'
             | '\u{3164}'
             | '\u{feff}'
             | '\u{ffa0}'
@@ -58,16 +60,40 @@ pub const fn is_hidden(c: char) -> bool {
     )
 }
 
+/// Joiners: between two characters.
+const fn is_joiner(c: char) -> bool {
+    matches!(c, '\u{200c}' | '\u{200d}')
+}
+
+/// Variation selectors: after the character that they change.
+const fn is_selector(c: char) -> bool {
+    matches!(c, '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
+}
+
+/// The first character of a text that nobody sees: a [hidden](is_hidden) one, or a joiner or variation selector that has
+/// nothing to join or to change. A row of these can spell any text.
+#[must_use]
+pub fn find_hidden(text: &str) -> Option<char> {
+    let mut before = ' ';
+    for c in text.chars().chain([' ']) {
+        if is_hidden(c) || is_selector(c) && (before.is_whitespace() || is_selector(before) || is_joiner(before)) {
+            return Some(c);
+        }
+        if is_joiner(c) && (before.is_whitespace() || is_joiner(before)) {
+            return Some(c);
+        }
+        if is_joiner(before) && c.is_whitespace() {
+            return Some(before);
+        }
+        before = c;
+    }
+    None
+}
+
 /// Returns true if nothing of a text is visible.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
-    text.chars().all(|c| {
-        let is_joiner = matches!(
-            c,
-            '\u{180b}'..='\u{180f}' | '\u{200c}' | '\u{200d}' | '\u{2800}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}'
-        );
-        c.is_whitespace() || c.is_control() || is_hidden(c) || is_joiner
-    })
+    text.chars().all(|c| c.is_whitespace() || c.is_control() || is_hidden(c) || is_joiner(c) || is_selector(c))
 }
 
 /// Puts each member and element of JSON on a line of its own. Every value keeps its digits and escapes. `None` for text that
@@ -156,6 +182,44 @@ mod tests {
         }
         for seen in ["a", "\u{200b}a", "\u{2764}\u{fe0f}", "\u{915}\u{301}", "\u{301}"] {
             assert!(!is_blank(seen), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn joiners_and_selectors_are_hidden_where_they_join_and_change_nothing() {
+        for (text, hidden) in [
+            ("Orders\u{200d}", '\u{200d}'),
+            ("\u{200c}Orders", '\u{200c}'),
+            ("a\u{200d}\u{200c}b", '\u{200c}'),
+            ("a\u{200d} b", '\u{200d}'),
+            ("a\u{fe00}\u{fe01}", '\u{fe01}'),
+            ("a \u{e0101}", '\u{e0101}'),
+            ("a\u{200d}\u{fe0f}b", '\u{fe0f}'),
+            ("a\u{2800}b", '\u{2800}'),
+            ("a\u{202e}b", '\u{202e}'),
+        ] {
+            assert_eq!(find_hidden(text), Some(hidden), "{text:?}");
+        }
+        let heart_on_fire = "\u{2764}\u{fe0f}\u{200d}\u{1f525}";
+        for seen in ["", "a b", "می\u{200c}خواهم", "葛\u{e0100}", "\u{1820}\u{180b}", heart_on_fire] {
+            assert_eq!(find_hidden(seen), None, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_each_range_of_hidden_characters_are_hidden_and_their_neighbours_are_not() {
+        for (first, last) in [
+            (0x2028, 0x202e),
+            (0x2060, 0x206f),
+            (0xfff0, 0xfffb),
+            (0x1_bca0, 0x1_bca3),
+            (0x1_d173, 0x1_d17a),
+            (0xe_0000, 0xe_00ff),
+            (0xe_01f0, 0xe_0fff),
+        ] {
+            let is = |code| is_hidden(char::from_u32(code).unwrap());
+            let found = (is(first - 1), is(first), is(last), is(last + 1));
+            assert_eq!(found, (false, true, true, false), "{first:x} to {last:x}");
         }
     }
 

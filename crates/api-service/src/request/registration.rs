@@ -1,6 +1,6 @@
 //! Checks the body of a webhook's registration (specification, section 2.1) and of its change.
 
-use domain::{EventType, WebhookUrl, is_blank, is_hidden};
+use domain::{EventType, WebhookUrl, find_hidden, is_blank};
 use ledger::WebhookChange;
 use serde_json::Value;
 
@@ -58,17 +58,24 @@ fn name(value: &Value, rules: &Rules) -> Checked<String> {
     if name.chars().any(char::is_control) {
         return violation("name", "control_character", "must not contain control characters, such as line breaks");
     }
-    if let Some(hidden) = name.chars().find(|c| is_hidden(*c)) {
-        let hidden = u32::from(hidden);
-        let message = format!("must not contain the character U+{hidden:04X}, which is invisible or turns the writing");
-        return violation("name", "hidden_character", message);
-    }
+    not_hidden("name", name)?;
     Ok(name.to_owned())
 }
 
 fn url(value: &Value, rules: &Rules) -> Checked<WebhookUrl> {
-    let url = WebhookUrl::parse(string("url", value)?, rules.url_chars, &rules.destinations);
-    url.or_else(|wrong| violation("url", wrong.code(), wrong.to_string()))
+    let text = string("url", value)?;
+    let url = WebhookUrl::parse(text, rules.url_chars, &rules.destinations);
+    let url = url.or_else(|wrong| violation("url", wrong.code(), wrong.to_string()))?;
+    not_hidden("url", text)?;
+    Ok(url)
+}
+
+/// Names and URLs are shown to people, in notices as they are.
+fn not_hidden(field: &str, text: &str) -> Checked<()> {
+    let Some(hidden) = find_hidden(text) else { return Ok(()) };
+    let hidden = u32::from(hidden);
+    let message = format!("must not contain the character U+{hidden:04X} there: it is invisible or turns the writing");
+    violation(field, "hidden_character", message)
 }
 
 fn events(value: &Value) -> Checked<Vec<EventType>> {

@@ -151,7 +151,7 @@ pub(super) fn optional_http_url<'de, D: Deserializer<'de>>(deserializer: D) -> R
 /// An `http` or `https` URL of a host alone, or `None` for the empty text.
 pub(super) fn optional_origin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
     let url = optional_http_url(deserializer)?;
-    if url.as_ref().is_some_and(|url| url.path() != "/" || url.query().is_some()) {
+    if url.as_ref().is_some_and(|url| url.path() != "/" || url.query().is_some() || url.fragment().is_some()) {
         return Err(D::Error::custom(
             "invalid URL: expected only a scheme, a host and a port, as in https://hooks.example.com",
         ));

@@ -54,6 +54,7 @@ fn names_are_not_blank_not_long_and_without_characters_that_nobody_sees() {
         (json!("a\u{2028}b"), "hidden_character"),
         (json!("a\u{2067}b"), "hidden_character"),
         (json!("a\u{e0041}b"), "hidden_character"),
+        (json!("Orders\u{200d}"), "hidden_character"),
         (json!(null), "wrong_type"),
         (json!(7), "wrong_type"),
         (json!(["a"]), "wrong_type"),
@@ -75,6 +76,7 @@ fn urls_are_judged_by_the_domain() {
         (json!("https://u:p@example.com/"), "credentials_in_url"),
         (json!("https://127.0.0.1/"), "refused_address"),
         (json!(format!("https://example.com/{}", "a".repeat(21))), "too_long"),
+        (json!("https://example.com/\u{202e}"), "hidden_character"),
         (json!({}), "wrong_type"),
     ] {
         assert_eq!(violations(&with("url", &url)), only("url", code), "{url}");
