@@ -49,7 +49,7 @@ impl Registered<'_> {
             p.note { "Three steps remain." }
             section.secret {
                 h2 { "1. Keep the signing secret" }
-                p { "Your receiver needs it to know that a request comes from this service and was not altered. " strong { "It is shown only now." } " If you lose it, register the webhook again." }
+                p { "Your receiver needs it to know that a request comes from this service and was not altered. " strong { "It is shown only now." } " If you lose it, register the webhook again, and delete this one." }
                 p.row { code #secret { (self.secret) } (copy("secret", "Copy", "Copy the secret")) }
                 p.note { "Never put it into a page, an app or a repository. It holds two keys: " code { "X-Service-Signature" } " is made with the whole text as its key, the headers of Standard Webhooks with the 48 bytes that follow " code { "whsec_" } " in base64." }
             }

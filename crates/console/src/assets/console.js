@@ -198,6 +198,8 @@ function prepareForms() {
       try {
         const { page, address } = await load(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)) });
         const result = page.getElementById("timeline");
+        // The webhook was deleted meanwhile: its page says so.
+        if (!result) return location.assign(address);
         localize(result);
         place.replaceChildren(document.adoptNode(result));
         place.dataset.liveFrom = address.split("#")[0];
