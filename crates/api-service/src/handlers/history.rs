@@ -22,7 +22,7 @@ pub(crate) async fn list(caller: Caller, Id(webhook): Id<WebhookId>, query: Resu
     Ok(HttpResponse::Ok().json(List { data: entries.iter().map(view).collect(), next_cursor }))
 }
 
-/// What administrators were told of a webhook, newest first. It is there for longer than the webhook's log.
+/// The notices about a webhook, newest first. They are there for longer than the webhook's log.
 pub(crate) async fn notices(
     caller: Caller,
     Id(webhook): Id<WebhookId>,

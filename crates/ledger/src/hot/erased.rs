@@ -18,7 +18,7 @@ const LOOK: &str = "SELECT \
        ) AS is_erased, \
        EXISTS (SELECT FROM deliveries WHERE id = $1 AND state NOT IN ('pending', 'retrying')) AS has_ended";
 
-/// What the ledger knows of a delivery that could not be loaded.
+/// The state of a delivery that could not be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
 pub struct Unloaded {
     /// It was erased with its tenant, or is about to be.
