@@ -116,6 +116,7 @@ impl Deliveries {
             (Some(_), _) => "No delivery in this part of the log matches. Older ones may.",
             (None, false) => "This is the end of the log.",
             (None, true) if self.query.is_filtered() => "No delivery matches.",
+            (None, true) if !matches!(self.webhook, WebhookFrame::Live(_)) => "No deliveries.",
             (None, true) => {
                 "No deliveries yet. A delivery appears here when an event of a subscribed type arrives, or when you send a test."
             }
