@@ -142,6 +142,39 @@ async fn what_changes_while_a_day_is_copied_is_kept_as_it_is_at_last() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_that_ends_in_a_transaction_during_its_copy_is_not_kept_as_waiting() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let (mut leader, old) = old_day(&system).await;
+        subscribed.past(&system, 1, "retrying", OLD, OLD).await;
+        subscribed.past(&system, 1, "succeeded", &format!("{OLD} + interval '1 second'"), OLD).await;
+        let (writer, connection) = tokio_postgres::connect(&system.database_url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let mut removal = Removal::of(old.into(), Part::Log);
+        for _look_and_preparation in 0..2 {
+            removal = leader.removal_step(&removal).await.unwrap().rest.unwrap();
+        }
+        writer.batch_execute("BEGIN; UPDATE deliveries SET state = 'succeeded'").await.unwrap();
+        let commit = async {
+            let waits =
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            eventually("the copy waits", SOON, || async { (system.count(waits).await > 0).then_some(()) }).await;
+            writer.batch_execute("COMMIT").await.unwrap();
+        };
+        // It waits for half a second at the most. Then the step is taken again.
+        let (copied, ()) = tokio::join!(leader.removal_step(&removal), commit);
+        let mut rest = copied.map_or(Some(removal), |copied| copied.rest);
+        while let Some(removal) = rest {
+            let done = leader.removal_step(&removal).await.unwrap();
+            assert_eq!(done.copied, 0);
+            rest = done.rest;
+        }
+        assert_eq!((rows(&system, "deliveries").await, partitions(&system, old).await), (0, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_waiting_deliveries_than_one_step_copies_are_all_kept() {
     System::prepared(options(), async |system| {
         let subscribed = Subscribed::new(&system).await;
