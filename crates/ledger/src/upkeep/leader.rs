@@ -23,7 +23,7 @@ use crate::{
 /// Held as long as the leader's connection stands.
 pub(crate) const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
 /// The limit for the leader's calls, above the server's `statement_timeout`.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often an idle leader checks its session, well within the session's limits.
 const BEAT: Duration = Duration::from_secs(5);
 /// While the leader waits for a lock, everybody else waits behind it, so it waits 500 ms at most. The server ends the

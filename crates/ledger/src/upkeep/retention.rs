@@ -19,7 +19,7 @@ use crate::{
     error::LedgerError,
     hot::waiting::cancel_waiting,
     upkeep::{
-        leader::Leader,
+        leader::{Leader, PATIENCE},
         partitions::{Day, Name, Partition, named},
     },
 };
@@ -30,8 +30,8 @@ const CHUNK: i64 = Removal::ROWS as i64;
 const COPIED: i64 = 500;
 /// Events that one statement looks at: it reads all of their deliveries, and an event may have very many.
 const EVENTS: i64 = 500;
-/// The time for a step of a removal: the server deletes a dropped day's files, 3 GB a second here, before it answers.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// The time for the replacement of a day: the server deletes its files, 3 GB a second here, before it answers.
+const REPLACED_WITHIN: Duration = Duration::from_secs(30 * 60);
 /// A day is kept this much longer: whoever found it young enough has stored or resent a delivery of it by then.
 const MARGIN: Duration = Duration::from_secs(60 * 60);
 
@@ -246,7 +246,8 @@ impl Leader {
             is_dropped: false,
         };
         let count = |rows: i64| u32::try_from(rows).unwrap_or(u32::MAX);
-        self.run_within(PATIENCE, "removal_step", async |conn| {
+        let patience = if matches!(removal.stage, Stage::Replace) { REPLACED_WITHIN } else { PATIENCE };
+        self.run_within(patience, "removal_step", async |conn| {
             conn.transaction(async |conn| {
                 if !have_tables(conn, &removal.day.partitions(), "").await? {
                     return Ok(done(None));
