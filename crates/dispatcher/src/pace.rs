@@ -131,7 +131,7 @@ impl Timed {
         self.has_answer.store(true, Relaxed);
     }
 
-    /// The attempt failed by a fault of ours: it says nothing of the webhook.
+    /// The attempt failed by a fault that may be ours: that it ended quickly says nothing of the webhook.
     pub(crate) fn is_ours(&self) {
         self.is_ours.store(true, Relaxed);
     }
@@ -143,12 +143,9 @@ impl Drop for Timed {
         let is_ours = *self.is_ours.get_mut();
         self.paces.note(self.webhook, |seen, now| {
             seen.slow_now = seen.slow_now.saturating_sub(is_slow.into());
-            if is_ours {
-                return;
-            }
             if now.duration_since(self.began) >= SLOW {
                 (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);
-            } else {
+            } else if !is_ours {
                 seen.is_over = true;
                 seen.quick_at = if has_answer { Some(now) } else { seen.quick_at };
             }
@@ -239,6 +236,18 @@ mod tests {
         let paces = Paces::new();
         attempt(&paces, HANGS, false).await;
         paces.begin(webhook()).is_ours();
+        assert_eq!(paces.of(webhook()), Pace::Silent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_answered_late_and_hangs_by_a_fault_of_ours_no_longer_answers() {
+        let paces = Paces::new();
+        attempt(&paces, HANGS, true).await;
+        assert_eq!(paces.of(webhook()), Pace::Late);
+        let timed = paces.begin(webhook());
+        advance(HANGS).await;
+        timed.is_ours();
+        drop(timed);
         assert_eq!(paces.of(webhook()), Pace::Silent);
     }
 

@@ -81,7 +81,7 @@ impl Metrics {
         registry.register("webhooks_retention_days", "Days whose partitions were dropped", metrics.days.clone());
         registry.register(
             "webhooks_retention_copied",
-            "Deliveries and events that were kept when their day was dropped",
+            "Deliveries that were copied before their day was dropped",
             metrics.copied.clone(),
         );
         registry.register(
