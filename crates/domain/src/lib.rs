@@ -35,7 +35,7 @@ pub use outcome::OutcomeClass;
 pub use progress::{DeliveryState, Progress, Redelivered, Verdict};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use shortened::shortened;
-pub use shown::{find_hidden, indented, is_blank, is_hidden, visible};
+pub use shown::{escaped, find_hidden, indented, is_blank, is_hidden, visible};
 pub use timestamp::Timestamp;
 pub use traceparent::Traceparent;
 pub use webhook_url::{UrlFault, WebhookUrl};

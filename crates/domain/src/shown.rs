@@ -1,5 +1,7 @@
 //! Foreign text for people, on a page or in a terminal.
 
+use std::borrow::Cow;
+
 use serde::de::IgnoredAny;
 
 /// The maximum nesting of JSON that is indented.
@@ -25,6 +27,24 @@ pub fn visible(text: &str) -> String {
         }
     }
     shown
+}
+
+/// Escapes control characters, but line breaks and tabs, and [hidden](is_hidden) characters as JSON does (`\u009b`): a terminal
+/// obeys them. Within JSON the text keeps its value.
+#[must_use]
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_hidden(c);
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match obeyed(c) {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| shown.push_str(&format!("\\u{unit:04x}"))),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Returns true if a character is invisible, or turns the direction of writing: Unicode's `Default_Ignorable_Code_Point`,
@@ -175,6 +195,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        assert_eq!(
+            escaped("a\x1b[2J\u{9b}2J\u{202e}\u{e0041}\r\n\tb"),
+            "a\\u001b[2J\\u009b2J\\u202e\\udb40\\udc41\\u000d\n\tb"
+        );
+        assert!(matches!(escaped("é\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
     fn a_text_that_nobody_can_see_is_blank() {
         let selectors = "\u{fe0f}\u{e0100}\u{180b}";
         for blank in ["", " \u{a0}\u{2003}", "\n\u{85}", "\u{200c}\u{200d}", selectors, "\u{2800}", "\u{3164}\u{ad}"] {
@@ -271,6 +300,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn escaped_json_keeps_its_value_and_holds_nothing_that_a_terminal_obeys(text in ".*", odd in "[\u{0}-\u{9f}\u{202e}\u{e0041}]*") {
+            let value = serde_json::json!({text: odd});
+            let json = value.to_string();
+            let shown = escaped(&json);
+            prop_assert!(!shown.contains(|c: char| c.is_control() || is_hidden(c)), "{shown}");
+            prop_assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+        }
+
         #[test]
         fn it_is_the_same_json(key in ".*", text in ".*", number in any::<i64>()) {
             let value = serde_json::json!({key.clone(): [text, number, {"a": key}]});

@@ -1,7 +1,8 @@
 //! Logs on standard error, as text for people or as JSON lines for machines.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
+use domain::escaped;
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
@@ -46,12 +47,35 @@ pub fn init(format: LogFormat, level: &str) -> Result<(), SettingsError> {
     let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let already_set = match format {
         LogFormat::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init().is_err(),
-        LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init().is_err(),
+        LogFormat::Json => {
+            registry.with(lines.json().flatten_event(true).with_writer(Escaped::stderr)).try_init().is_err()
+        }
     };
     if already_set {
         tracing::debug!("logs were set up before");
     }
     Ok(())
+}
+
+/// Writes JSON without the control characters that JSON permits, such as U+009B: a terminal that shows the log would obey
+/// them. The text format escapes them itself.
+struct Escaped<W>(W);
+
+impl Escaped<io::Stderr> {
+    fn stderr() -> Self {
+        Self(io::stderr())
+    }
+}
+
+impl<W: Write> Write for Escaped<W> {
+    /// Gets a line as a whole.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(escaped(&String::from_utf8_lossy(line)).as_bytes()).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn may_speak(metadata: &Metadata<'_>) -> bool {
@@ -88,6 +112,15 @@ mod tests {
         for level in ["info", "DEBUG", "off", "warn,dispatcher=debug", "info, ledger::deliveries=trace"] {
             assert!(filter(level).is_ok(), "{level}");
         }
+    }
+
+    #[test]
+    fn a_line_of_json_holds_nothing_that_a_terminal_obeys() {
+        let mut written = Vec::new();
+        let mut line = serde_json::json!({"queue": "q\u{9b}2J\u{7f}\u{202e}é"}).to_string();
+        line.push('\n');
+        Escaped(&mut written).write_all(line.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), "{\"queue\":\"q\\u009b2J\\u007f\\u202eé\"}\n");
     }
 
     #[test]

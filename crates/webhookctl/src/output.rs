@@ -1,14 +1,16 @@
 //! Standard output and standard error. `println!` and `eprintln!` would panic when nobody reads any more, or when the disk
-//! is full.
+//! is full. Most lines hold foreign text, so what a terminal would obey is escaped.
 
 use std::{
     fmt::Display,
     io::{self, ErrorKind, Write, stderr, stdout},
 };
 
+use domain::escaped;
+
 /// Prints a line.
 pub(crate) fn line(line: impl Display) -> anyhow::Result<()> {
-    Ok(writeln!(stdout(), "{line}").map_err(Unwritable)?)
+    Ok(writeln!(stdout(), "{}", escaped(&line.to_string())).map_err(Unwritable)?)
 }
 
 /// Prints lines: in colour if standard output is a terminal and `NO_COLOR` is not set.
@@ -19,7 +21,7 @@ pub(crate) fn styled(lines: &str) -> anyhow::Result<()> {
 
 /// Prints a line on standard error, where nobody has to read it.
 pub(crate) fn error(line: impl Display) {
-    let _ = writeln!(stderr(), "{line}");
+    let _ = writeln!(stderr(), "{}", escaped(&line.to_string()));
 }
 
 /// Whether an error says that nobody reads standard output any more.
