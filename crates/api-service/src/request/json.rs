@@ -8,7 +8,7 @@ use actix_web::{
 };
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
+    de::{Error, MapAccess, Visitor},
 };
 use serde_json::Value;
 use tokio::time::timeout;
@@ -17,6 +17,9 @@ use crate::{problem::ApiError, violation::Violation};
 
 /// How long a body may take to arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The marks of UTF-8 and UTF-16.
+const BYTE_ORDER_MARKS: [&[u8]; 3] = [b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"];
 
 /// The members in the order in which they were written, repeated ones included.
 #[derive(Debug, PartialEq)]
@@ -60,6 +63,10 @@ pub(crate) async fn read(headers: &HeaderMap, payload: Payload, limit: usize) ->
 }
 
 fn parse(body: &[u8]) -> Result<Members, ApiError> {
+    if BYTE_ORDER_MARKS.iter().any(|mark| body.starts_with(mark)) {
+        let fault = "it begins with a byte order mark (BOM): send UTF-8 without one";
+        return Err(ApiError::MalformedJson(serde_json::Error::custom(fault)));
+    }
     // The syntax is checked to the end (400) before the type (422).
     let value: Value = serde_json::from_slice(body).map_err(ApiError::MalformedJson)?;
     if !value.is_object() {
@@ -149,6 +156,15 @@ mod tests {
                 String::from_utf8_lossy(&body[..body.len().min(20)])
             );
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_named() {
+        for body in [&b"\xef\xbb\xbf{\"name\": \"a\"}"[..], b"\xef\xbb\xbf", b"\xff\xfe{\0}\0", b"\xfe\xff\0{\0}"] {
+            let said = parse(body).unwrap_err().to_string();
+            assert!(said.contains("byte order mark"), "{said}");
+        }
+        parse("{\"name\": \"\u{feff}\"}".as_bytes()).unwrap();
     }
 
     #[test]
