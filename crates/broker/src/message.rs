@@ -101,6 +101,8 @@ pub struct Received {
     pub handed_out_before: u32,
     /// Whether it is marked by [`Outgoing::of_bulk`].
     pub is_of_bulk: bool,
+    /// Its property `content_encoding`.
+    pub content_encoding: Option<String>,
     /// The trace that it belongs to. An invalid one is ignored.
     pub traceparent: Option<Traceparent>,
     /// Acknowledges it.
@@ -117,6 +119,7 @@ impl Received {
             redelivered: delivery.redelivered,
             handed_out_before,
             is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
+            content_encoding: delivery.properties.content_encoding().as_ref().map(ToString::to_string),
             traceparent: headers.and_then(traceparent),
             acker: Acker { acks: Some(Arc::clone(acks)), tag: delivery.delivery_tag, _held: acks.counted() },
             body: delivery.data,

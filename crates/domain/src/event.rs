@@ -32,6 +32,14 @@ pub enum Rejection {
     /// Not JSON, or not an object.
     #[error("not a JSON object: {0}")]
     Malformed(String),
+    /// Not JSON, and published with a `content_encoding`.
+    #[error("content_encoding is {encoding:?}, and only plain JSON is read: {fault}")]
+    Encoded {
+        /// The property as published.
+        encoding: String,
+        /// The violation.
+        fault: String,
+    },
     /// One of the five members is missing, doubled or of the wrong kind.
     #[error("{member}: {fault}")]
     Invalid {
@@ -116,11 +124,25 @@ impl std::fmt::Display for AcceptedPeriod {
 }
 
 impl Rejection {
+    /// The same rejection of a message with this property `content_encoding`. Names of character sets, which some clients
+    /// write there, explain nothing.
+    #[must_use]
+    pub fn of_encoding(self, encoding: Option<&str>) -> Self {
+        let is_plain = |encoding: &str| ["", "identity", "utf-8", "utf8"].contains(&&*encoding.to_ascii_lowercase());
+        match (self, encoding) {
+            (Self::Malformed(fault), Some(encoding)) if !is_plain(encoding) => {
+                Self::Encoded { encoding: brief(encoding), fault }
+            }
+            (rejection, _) => rejection,
+        }
+    }
+
     /// The reason, as a word from a closed set.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed_json",
+            Self::Encoded { .. } => "content_encoding",
             Self::Invalid { .. } => "invalid_member",
             Self::TooLarge { .. } => "data_too_large",
             Self::OutOfRange { .. } => "timestamp_out_of_range",
@@ -253,6 +275,19 @@ mod tests {
             let unknown = Rejection::UnknownKey { key: key.to_owned(), right };
             assert_eq!((unknown.reason(), unknown.to_string().as_str()), ("unknown_routing_key", said));
         }
+    }
+
+    #[test]
+    fn a_body_that_is_encoded_is_rejected_for_its_encoding() {
+        let of = |encoding| rejection("\u{1f}\u{fffd}\u{8}").of_encoding(encoding);
+        let gzip = of(Some("gzip"));
+        assert_eq!(gzip.reason(), "content_encoding");
+        assert!(gzip.to_string().starts_with("content_encoding is \"gzip\", and only plain JSON is read"), "{gzip}");
+        for plain in [None, Some(""), Some("UTF-8"), Some("identity")] {
+            assert_eq!(of(plain).reason(), "malformed_json", "{plain:?}");
+        }
+        let other = rejection(&GOOD.replace("quote.closed", "quote.open")).of_encoding(Some("gzip"));
+        assert_eq!(other.reason(), "invalid_member");
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Intake {
         let now = OffsetDateTime::now_utc();
         let accepted = AcceptedPeriod::at(self.database.now(), self.keep);
         let (mut usable, mut unusable, mut panicked) = (Vec::new(), Vec::new(), Vec::new());
-        for Received { body, routing_key, redelivered, traceparent, acker, .. } in batch {
+        for Received { body, routing_key, redelivered, content_encoding, traceparent, acker, .. } in batch {
             let span = self.spans.begin(traceparent.as_ref(), &routing_key, now);
             let parse = || {
                 fault::at(fault::Step::Read, &body);
@@ -129,7 +129,10 @@ impl Intake {
                     tracing::debug!(event = %id, %event_type, %tenant, redelivered, traceparent, "an event came");
                     usable.push((event, message));
                 }
-                Ok(Err(rejection)) => unusable.push(self.rejected(message, traceparent.as_ref(), span, &rejection)),
+                Ok(Err(rejection)) => {
+                    let rejection = rejection.of_encoding(content_encoding.as_deref());
+                    unusable.push(self.rejected(message, traceparent.as_ref(), span, &rejection));
+                }
             }
         }
         let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
