@@ -63,7 +63,8 @@ impl Broker {
         if !channel.status().connected() {
             channel = connection.create_channel().await?;
         }
-        self.shared.topology.declare(&self.shared.names.exchange(), &channel).await?;
+        let declared = self.shared.topology.declare(&self.shared.names.exchange(), &channel).await;
+        declared.map_err(BrokerError::of_declaring)?;
         Ok((connection, channel))
     }
 

@@ -244,10 +244,7 @@ impl Worker {
                     self.broker.shared.stats.reconnects.inc();
                     tracing::warn!(queue = %self.queue, "the consumer was thrown off; attaching again");
                 }
-                Err(error) => tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again"
-                ),
+                Err(error) => error.warn(),
             }
             self.stop.run_until_cancelled(backoff.pause()).await;
         }

@@ -35,6 +35,12 @@ pub enum BrokerError {
          or take those that are gone for good out of the list"
     )]
     Doubtful,
+    /// A queue or an exchange exists with other arguments. The broker's words name it.
+    #[error(
+        "a queue or an exchange was declared differently, by another build or by somebody else: {0}; `webhookctl doctor` compares \
+         them all: empty and delete what differs, and it is declared anew"
+    )]
+    Differs(String),
     /// The broker, or the connection to it, failed.
     #[error(transparent)]
     Amqp(#[from] lapin::Error),
@@ -52,6 +58,29 @@ impl BrokerError {
                 Some(error.get_message().to_string())
             }
             _ => None,
+        }
+    }
+
+    /// Why a declaration failed: what exists has other arguments, or anything else.
+    pub(crate) fn of_declaring(error: lapin::Error) -> Self {
+        let error = Self::Amqp(error);
+        error.refusal(AMQPSoftError::PRECONDITIONFAILED).map_or(error, Self::Differs)
+    }
+
+    /// Logs why the broker cannot be used, before the next try.
+    pub(crate) fn warn(&self) {
+        let error = self as &dyn std::error::Error;
+        match self {
+            Self::Differs(_) => tracing::warn!(error, "the broker has other queues than this service; trying again"),
+            Self::Amqp(refused) if matches!(refused.kind(), ErrorKind::ProtocolError(_)) => {
+                tracing::warn!(
+                    error,
+                    "broker.url (WEBHOOKS__BROKER__URL): the broker refuses this service; trying again"
+                );
+            }
+            _ => {
+                tracing::warn!(error, "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again")
+            }
         }
     }
 

@@ -22,7 +22,8 @@ impl Copies {
     /// A broker that refuses the copying only is none: its user may lack the right to read all keys of the exchange.
     pub(crate) async fn declare(&self, names: &Names, connection: &Connection) -> Result<(), BrokerError> {
         let channel = connection.create_channel().await?;
-        Topology::of_unknown_keys(names).declare(&names.exchange(), &channel).await?;
+        let declared = Topology::of_unknown_keys(names).declare(&names.exchange(), &channel).await;
+        declared.map_err(BrokerError::of_declaring)?;
         let (to, from, arguments) = (names.known_keys(), names.events_exchange.as_str(), FieldTable::default());
         let result = match self.0 {
             true => {

@@ -272,10 +272,7 @@ async fn supervise(broker: Broker, sender: watch::Sender<Option<Established>>, s
                     tracing::warn!("the publishing connection to the broker failed; connecting again");
                 }
             }
-            Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again"
-            ),
+            Err(error) => error.warn(),
         }
         stop.run_until_cancelled(backoff.pause()).await;
     }
