@@ -11,6 +11,9 @@ const HEARTBEAT_SECONDS: u16 = 10;
 /// and larger ones take more frames. The headers of a message must fit into one frame.
 const FRAME_BYTES: u32 = 32 * 1024;
 
+const EMPTY_VHOST: &str = "the name of the virtual host after the last / is empty: write /%2F for the virtual host /, which \
+     is also the one of an address that ends with its port";
+
 /// At least one address.
 pub(crate) struct Addresses {
     uris: Vec<AMQPUri>,
@@ -34,6 +37,9 @@ impl Addresses {
         }
         let read = |address: &String| {
             let mut uri = AMQPUri::from_str(address).map_err(|fault| BrokerError::Uri(fault.to_string()))?;
+            if uri.vhost.is_empty() {
+                return Err(BrokerError::Uri(EMPTY_VHOST.to_owned()));
+            }
             uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
             uri.query.frame_max.get_or_insert(FRAME_BYTES);
             if let Some(host) = in_brackets(address) {
@@ -77,6 +83,11 @@ impl Addresses {
     pub(crate) fn in_the_clear(&self) -> Vec<String> {
         let plain = self.uris.iter().filter(|uri| uri.scheme == AMQPScheme::AMQP);
         plain.map(|uri| uri.authority.host.clone()).filter(|host| !tls::is_this_machine(host)).collect()
+    }
+
+    /// The hosts other than this machine.
+    pub(crate) fn elsewhere(&self) -> Vec<String> {
+        self.uris.iter().map(|uri| uri.authority.host.clone()).filter(|host| !tls::is_this_machine(host)).collect()
     }
 
     /// Whether there is more than one.
@@ -143,10 +154,11 @@ mod tests {
             Addresses::parse("amqp://[fd00::1]:5673/v,amqps://u:p@[fd00::2],amqp://localhost,amqp://mq.internal");
         let addresses = addresses.unwrap();
         assert_eq!(addresses.in_the_clear(), ["fd00::1", "mq.internal"]);
+        assert_eq!(addresses.elsewhere(), ["fd00::1", "fd00::2", "mq.internal"]);
         assert_eq!((addresses.uris[0].authority.port, addresses.uris[1].authority.host.as_str()), (5673, "fd00::2"));
         assert!(addresses.use_tls());
         let local = Addresses::parse("amqp://127.0.0.1,amqp://[::1]").unwrap();
-        assert!(local.in_the_clear().is_empty() && !local.use_tls());
+        assert!(local.in_the_clear().is_empty() && local.elsewhere().is_empty() && !local.use_tls());
     }
 
     #[test]
@@ -154,7 +166,7 @@ mod tests {
         for list in ["amqp://u:p@a", "amqp://a,amqps://u:p%40,w@[fd00::1]/v?heartbeat=5", "amqp://:p@a"] {
             assert!(Addresses::parse(list).unwrap().hold_password(), "{list}");
         }
-        for list in ["amqp://a:5672/v:x@y", "amqp://u@a:1,amqp://u:@[fd00::1]:2/?heartbeat=5&x=u:p@b"] {
+        for list in ["amqp://a:5672/v:x@y", "amqp://u@a:1,amqp://u:@[fd00::1]:2/v?heartbeat=5&x=u:p@b"] {
             assert!(!Addresses::parse(list).unwrap().hold_password(), "{list}");
         }
     }
@@ -163,6 +175,17 @@ mod tests {
     fn a_faulty_address_among_good_ones_is_a_fault() {
         for list in ["", "amqp://a,", "amqp://a,amqp://b:x", "http://a"] {
             assert!(Addresses::parse(list).is_err(), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_virtual_host_is_a_fault_that_says_how_to_write_a_slash() {
+        for list in ["amqp://a:5672/", "amqp://a/%2F,amqps://b/?heartbeat=5"] {
+            let fault = Addresses::parse(list).err().map(|fault| fault.to_string()).unwrap_or_default();
+            assert!(fault.contains("/%2F for the virtual host /"), "{list}: {fault}");
+        }
+        for (list, vhost) in [("amqp://a", "/"), ("amqp://a:5672", "/"), ("amqp://a/%2f", "/"), ("amqp://a/v", "v")] {
+            assert_eq!(Addresses::parse(list).unwrap().uris[0].vhost, vhost, "{list}");
         }
     }
 }

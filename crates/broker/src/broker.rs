@@ -128,6 +128,12 @@ impl Broker {
         self.shared.addresses.in_the_clear()
     }
 
+    /// The hosts of the addresses, other than this machine.
+    #[must_use]
+    pub fn elsewhere(&self) -> Vec<String> {
+        self.shared.addresses.elsewhere()
+    }
+
     /// Why there is no connection, if TLS or a file is the reason.
     pub(crate) fn tls_failure(&self) -> Option<FailureText> {
         self.shared.tls_failure.lock().clone()

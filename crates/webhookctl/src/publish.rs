@@ -48,6 +48,9 @@ pub(crate) struct Arguments {
     /// Validates the event and prints it, and publishes nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Publishes also to a broker that is not on this machine.
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Publishes the events.
@@ -56,10 +59,18 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let first = draft.event();
     let (event_type, id) = validate(&first, settings)?;
     if arguments.dry_run {
-        return output::line(first);
+        // JSON has line ends between its values only.
+        return output::line(first.replace('\r', ""));
     }
     let stop = shutdown::on_signals().context("signals cannot be handled")?;
     let broker = connect::broker(settings)?;
+    let elsewhere = broker.elsewhere();
+    ensure!(
+        arguments.yes || elsewhere.is_empty(),
+        "nothing was published: broker.url (WEBHOOKS__BROKER__URL) names {}, not this machine; the event is delivered to the \
+         tenant's receivers: run the command again with --yes",
+        elsewhere.join(", ")
+    );
     // The publisher would try for ten seconds and then not say why.
     away::broker(broker.depth(&broker.names().events()).await)?;
     let publisher = broker.upstream(CancellationToken::new());
