@@ -32,7 +32,7 @@ pub use error::{BrokerError, PublishError, Unconfirmed};
 pub use essential::{EssentialTasks, TaskPanicked, Watched};
 pub use examine::{Examiner, NodeSeen, Seen};
 pub use message::{Acker, Outgoing, Received};
-pub use parking::{Moved, Parked};
+pub use parking::{Moved, Parked, Reading};
 pub use prefetch::Prefetch;
 pub use presence::Presence;
 pub use publisher::Publisher;

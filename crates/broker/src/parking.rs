@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lapin::{
-    Channel,
+    Channel, Connection,
     options::{BasicGetOptions, BasicNackOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
@@ -14,7 +14,7 @@ use crate::{
     acks::Acks,
     broker::Broker,
     error::BrokerError,
-    message::{Outgoing, Received},
+    message::{Acker, Outgoing, Received},
 };
 
 /// A parked message.
@@ -80,40 +80,47 @@ fn text(value: &AMQPValue) -> Option<String> {
 }
 
 impl Broker {
-    /// Shows up to `most` messages of a queue, in order, and leaves them there. It fetches every message, however few
-    /// it shows: a quorum queue requeues fetched messages behind the others.
+    /// Shows up to `most` messages of a queue, in order, and leaves them there.
     ///
     /// # Errors
     /// When the broker cannot be reached or has no such queue.
     pub async fn parked_list(&self, queue: &str, most: usize) -> Result<Vec<Parked>, BrokerError> {
-        let (connection, channel) = self.connect("list").await?;
-        let mut parked = Vec::new();
-        let mut last = None;
-        for _ in 0..present(&channel, queue).await? {
-            let Some(message) = channel.basic_get(queue.into(), BasicGetOptions::default()).await? else { break };
-            last = Some(message.delivery.acker);
-            if parked.len() == most {
-                continue;
-            }
-            let headers = message.delivery.properties.headers().clone().unwrap_or_default();
-            let moved = Moved::read(&headers);
-            let headers = headers.inner().iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
-            parked.push(Parked { body: message.delivery.data, headers: headers.collect(), moved });
-        }
-        if let Some(last) = last {
-            last.nack(BasicNackOptions { multiple: true, requeue: true }).await?;
-        }
-        connection.close(200, "bye".into()).await?;
+        let mut reading = self.parked_read(queue, most, |_| true).await?;
+        let parked = std::mem::take(&mut reading.parked);
+        reading.release().await?;
         Ok(parked)
     }
 
-    /// Removes messages from a queue for good, oldest first: up to `most`, or as many as are there at the start.
-    /// Returns how many.
+    /// Reads the messages that are on a queue now, and holds them: nobody else gets them until [`Reading::release`] or
+    /// [`Reading::discard`]. Of those that `is_wanted` accepts, it keeps the oldest ones, `most` at most. It fetches every
+    /// message, however few it keeps: a quorum queue requeues fetched messages behind the others.
     ///
     /// # Errors
-    /// When the broker fails; the other messages stay where they are.
-    pub async fn parked_discard(&self, queue: &str, most: Option<usize>) -> Result<usize, BrokerError> {
-        self.parked_take("discard", queue, None::<fn(&[u8]) -> String>, most).await
+    /// When the broker cannot be reached or has no such queue.
+    pub async fn parked_read(
+        &self,
+        queue: &str,
+        most: usize,
+        mut is_wanted: impl FnMut(&Parked) -> bool,
+    ) -> Result<Reading, BrokerError> {
+        let (connection, channel) = self.connect("read").await?;
+        let acks = Acks::new(channel.clone(), self.stats(), Gauge::default());
+        let mut reading = Reading { connection, channel, parked: Vec::new(), kept: Vec::new() };
+        for _ in 0..present(&reading.channel, queue).await? {
+            let Some(mut message) = reading.channel.basic_get(queue.into(), BasicGetOptions::default()).await? else {
+                break;
+            };
+            let headers = message.delivery.properties.headers().clone().unwrap_or_default();
+            let moved = Moved::read(&headers);
+            let headers = headers.inner().iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
+            let body = std::mem::take(&mut message.delivery.data);
+            let parked = Parked { body, headers: headers.collect(), moved };
+            if is_wanted(&parked) && reading.parked.len() < most {
+                reading.parked.push(parked);
+                reading.kept.push(Received::new(message.delivery, &acks).acker);
+            }
+        }
+        Ok(reading)
     }
 
     /// Moves messages to other queues of the service, each by the routing key that `to` names for its body, without their
@@ -128,20 +135,10 @@ impl Broker {
         to: impl Fn(&[u8]) -> String,
         most: Option<usize>,
     ) -> Result<usize, BrokerError> {
-        self.parked_take("move", from, Some(to), most).await
-    }
-
-    async fn parked_take(
-        &self,
-        purpose: &str,
-        from: &str,
-        to: Option<impl Fn(&[u8]) -> String>,
-        most: Option<usize>,
-    ) -> Result<usize, BrokerError> {
-        let (connection, channel) = self.connect(purpose).await?;
+        let (connection, channel) = self.connect("move").await?;
         let stop = CancellationToken::new();
         let _stop_publisher = stop.clone().drop_guard();
-        let to = to.map(|to| (to, self.publisher(stop)));
+        let publisher = self.publisher(stop);
         let present = present(&channel, from).await?;
         let most = most.unwrap_or_else(|| usize::try_from(present).unwrap_or(usize::MAX));
         let acks = Acks::new(channel.clone(), self.stats(), Gauge::default());
@@ -149,15 +146,58 @@ impl Broker {
         while taken < most {
             let Some(message) = channel.basic_get(from.into(), BasicGetOptions::default()).await? else { break };
             let received = Received::new(message.delivery, &acks);
-            if let Some((to, publisher)) = &to {
-                let outgoing = Outgoing { queue: to(&received.body), body: received.body, ..Default::default() };
-                publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
-            }
+            let outgoing = Outgoing { queue: to(&received.body), body: received.body, ..Default::default() };
+            publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
             received.acker.ack().await;
             taken += 1;
         }
         crate::broker::close(&connection).await;
         Ok(taken)
+    }
+}
+
+/// Messages of a queue that were read and are not acknowledged. When this is dropped, the broker requeues them.
+pub struct Reading {
+    connection: Connection,
+    channel: Channel,
+    parked: Vec<Parked>,
+    kept: Vec<Acker>,
+}
+
+impl Reading {
+    /// The messages that were kept, oldest first.
+    #[must_use]
+    pub fn parked(&self) -> &[Parked] {
+        &self.parked
+    }
+
+    /// Returns every message to the queue.
+    ///
+    /// # Errors
+    /// When the broker fails; it requeues them by itself then.
+    pub async fn release(self) -> Result<(), BrokerError> {
+        self.requeue_held().await?;
+        self.connection.close(200, "bye".into()).await?;
+        Ok(())
+    }
+
+    /// Removes the messages that were kept from the queue for good, and returns the others to it. Returns how many were
+    /// removed.
+    ///
+    /// # Errors
+    /// When the broker fails: some may be gone, and the others are requeued.
+    pub async fn discard(mut self) -> Result<usize, BrokerError> {
+        let count = self.kept.len();
+        Acker::ack_all(std::mem::take(&mut self.kept)).await;
+        self.requeue_held().await?;
+        crate::broker::close(&self.connection).await;
+        Ok(count)
+    }
+
+    async fn requeue_held(&self) -> Result<(), BrokerError> {
+        // The tag 0 stands for everything that is not acknowledged.
+        let requeue = BasicNackOptions { multiple: true, requeue: true };
+        Ok(self.channel.basic_nack(0, requeue).await?)
     }
 }
 

@@ -1,14 +1,16 @@
 //! `webhookctl dead`: jobs that became dead letters (quarantine).
 
-use broker::{Broker, Parked};
+use broker::Parked;
 use domain::{DeliveryId, Job};
 use serde_json::{Value, json};
 use service_kit::Settings;
 
 use crate::{
     away, connect, output,
-    parked::{self, Command},
+    parked::{self, Command, Counts},
 };
+
+const REASON: &str = "x-dead-reason";
 
 /// The most deliveries in one call to the ledger.
 const BATCH: usize = 500;
@@ -23,34 +25,47 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         }
         Command::Requeue { limit } => {
             let ledger = connect::ledger(settings)?;
-            let (messages, deliveries) = parked(&broker, &dead, limit).await?;
-            for deliveries in deliveries.chunks(BATCH) {
+            let noted = away::database(ledger.jobs_parked().await)?;
+            let parked = away::broker(broker.parked_list(&dead, usize::MAX).await)?;
+            // Somebody removed their messages: lost-job detection makes their jobs again.
+            let present = deliveries(&parked);
+            let lost: Vec<_> = noted.into_iter().filter(|id| present.binary_search(id).is_err()).collect();
+            let requeued = &parked[..parked.len().min(limit.unwrap_or(usize::MAX))];
+            for deliveries in [deliveries(requeued), lost.clone()].iter().flat_map(|ids| ids.chunks(BATCH)) {
                 away::database(ledger.jobs_unpark(deliveries).await)?;
             }
-            let moved = away::broker(broker.parked_move(&dead, |_| main.clone(), Some(messages)).await)?;
+            let moved = away::broker(broker.parked_move(&dead, |_| main.clone(), Some(requeued.len())).await)?;
+            if !lost.is_empty() {
+                output::line(format_args!(
+                    "released {} deliveries without a message: their jobs are made again",
+                    lost.len()
+                ))?;
+            }
             output::line(format_args!("handed {moved} message(s) to the dispatchers again"))
         }
-        Command::Discard { limit } => {
-            let ledger = connect::ledger(settings)?;
-            let (messages, deliveries) = parked(&broker, &dead, limit).await?;
-            for deliveries in deliveries.chunks(BATCH) {
-                away::database(ledger.deliveries_cancel(deliveries).await)?;
-                away::database(ledger.jobs_unpark(deliveries).await)?;
+        Command::Discard(discard) => {
+            let (ledger, mut counts) = (connect::ledger(settings)?, Counts::default());
+            let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
+            let reading = away::broker(discard.read(&broker, &dead, reason, 0, &mut counts).await)?;
+            let mut gone = 0;
+            if discard.show(&counts, std::slice::from_ref(&reading), lines)? {
+                for deliveries in deliveries(reading.parked()).chunks(BATCH) {
+                    away::database(ledger.deliveries_cancel(deliveries).await)?;
+                    away::database(ledger.jobs_unpark(deliveries).await)?;
+                }
+                gone = away::broker(reading.discard().await)?;
             }
-            let gone = away::broker(broker.parked_discard(&dead, Some(messages)).await)?;
             output::line(format_args!("discarded {gone} message(s); their deliveries that still waited are cancelled"))
         }
     }
 }
 
-/// The number of messages, up to the limit, and the deliveries of their jobs.
-async fn parked(broker: &Broker, dead: &str, limit: Option<usize>) -> anyhow::Result<(usize, Vec<DeliveryId>)> {
-    let parked = away::broker(broker.parked_list(dead, limit.unwrap_or(usize::MAX)).await)?;
+/// The deliveries of the jobs of messages, in the order in which everyone locks deliveries, to avoid deadlocks.
+fn deliveries(parked: &[Parked]) -> Vec<DeliveryId> {
     let jobs = parked.iter().filter_map(|parked| Job::parse(&parked.body).ok()).flatten();
     let mut deliveries: Vec<DeliveryId> = jobs.map(|job| job.delivery).collect();
-    // Everyone locks deliveries in the order of their ids, to avoid deadlocks.
     deliveries.sort_unstable();
-    Ok((parked.len(), deliveries))
+    deliveries
 }
 
 /// A message that the broker moved by itself has the broker's reason instead of ours.
@@ -60,7 +75,7 @@ fn lines(parked: &Parked) -> Vec<Value> {
     let (name, body) = parked::body(&parked.body);
     let line = |job: Option<Job>| {
         json!({
-            "reason": header("x-dead-reason").or_else(|| Some(moved?.reason.clone())),
+            "reason": parked::reason(parked, REASON),
             "detail": header("x-dead-detail").or_else(|| Some(moved?.detail())),
             "delivery_id": job.map(|job| job.delivery.to_string()),
             "attempt": job.map(|job| job.attempt),

@@ -1,6 +1,6 @@
 //! `webhookctl rejected`: events that could not be used, and events with an unknown routing key.
 
-use broker::{Moved, Parked};
+use broker::{Moved, Parked, Reading};
 use domain::Event;
 use serde_json::{Value, json};
 use service_kit::Settings;
@@ -8,8 +8,10 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     away, connect, output,
-    parked::{self, Command},
+    parked::{self, Command, Counts},
 };
+
+const REASON: &str = "x-rejected-reason";
 
 pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
     let broker = connect::broker(settings)?;
@@ -34,9 +36,17 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
             }
             output::line(format_args!("handed {done} event(s) to ingest again"))
         }
-        Command::Discard { limit } => {
+        Command::Discard(discard) => {
+            let (mut readings, mut counts): (Vec<Reading>, _) = (Vec::new(), Counts::default());
             for queue in queues {
-                done += away::broker(broker.parked_discard(&queue, limit.map(|limit| limit - done)).await)?;
+                let kept = readings.iter().map(|reading| reading.parked().len()).sum();
+                let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
+                readings.push(away::broker(discard.read(&broker, &queue, reason, kept, &mut counts).await)?);
+            }
+            if discard.show(&counts, &readings, |parked| vec![line(parked)])? {
+                for reading in readings {
+                    done += away::broker(reading.discard().await)?;
+                }
             }
             output::line(format_args!("discarded {done} event(s)"))
         }
@@ -49,7 +59,7 @@ fn line(parked: &Parked) -> Value {
     let moved = parked.moved.as_ref();
     let (name, body) = parked::body(&parked.body);
     json!({
-        "reason": header("x-rejected-reason").or_else(|| Some(moved?.reason.clone())),
+        "reason": parked::reason(parked, REASON),
         "detail": header("x-rejected-detail").or_else(|| Some(moved?.detail())),
         "rejected_at": header("x-rejected-at").or_else(|| at(moved?)),
         "routing_key": header("x-rejected-routing-key").or_else(|| moved?.routing_key.clone()),

@@ -10,7 +10,11 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use lapin::types::AMQPValue;
+use lapin::{
+    BasicProperties, Connection, ConnectionProperties,
+    options::QueueDeclareOptions,
+    types::{AMQPValue, FieldTable},
+};
 use serde_json::Value;
 use service_kit::Settings;
 use tokio::process::Command;
@@ -180,6 +184,8 @@ async fn arguments_that_cannot_be_used_end_every_command_with_the_code_of_usage(
         (vec!["health", "http://127.0.0.1:1/", "--timeout", "soon"], "--timeout"),
         (vec!["migrate", "nonsense"], "nonsense"),
         (vec!["session", "create", "--tenant", "acme"], "--tenant"),
+        (vec!["session", "create", "--tenant", &tenant, "--role", "viewer"], "[possible values: admin]"),
+        (vec!["migrate", "--to"], "--to <RELEASE>"),
         (vec!["rejected", "list", "--limit", "all"], "--limit"),
         (vec!["dead", "nonsense"], "nonsense"),
         (vec!["keys", "nonsense"], "nonsense"),
@@ -214,7 +220,7 @@ async fn a_session_that_was_created_works_until_it_expires() {
 
         let admin = create(&[]).await;
         admin.create("https://example.com/hook", &["quote.closed"]).await;
-        assert_eq!(webhooks(&create(&["--role", "viewer", "--user", "eve"]).await).await, 403);
+        assert_eq!(webhooks(&create(&["--role", "admin", "--user", "eve"]).await).await, 200);
         let short = create(&["--ttl", "1s"]).await;
         eventually("the session expires", SOON, || async { (webhooks(&short).await == 401).then_some(()) }).await;
         assert_eq!(webhooks(&admin).await, 200);
@@ -476,7 +482,10 @@ async fn an_event_with_a_misspelt_routing_key_is_listed_and_requeued_under_the_r
         for received in receiver.wait_for(4, SOON).await {
             verify(&received, &webhook.secret).unwrap();
         }
-        assert_eq!(done(&system.variables, &["rejected", "discard"]).await, "discarded 1 event(s)\n");
+        assert_eq!(
+            done(&system.variables, &["rejected", "discard", "--yes"]).await.lines().last(),
+            Some("discarded 1 event(s)")
+        );
         assert_eq!((broker.ready(&names.rejected()).await, broker.ready(&names.unknown_key()).await), (0, 0));
     })
     .await;
@@ -564,16 +573,54 @@ fn with_password(url: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rejected_events_are_discarded_oldest_first() {
+async fn rejected_events_are_discarded_by_reason_oldest_first_once_they_were_shown() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Ingest).await;
-        park(&system, &[b"one", b"two", b"three"]).await;
+        park(&system, &[b"one", "two \u{9b}2J".as_bytes(), b"three \x9b2J"]).await;
+        let properties = BasicProperties::default().with_content_encoding("gzip".into());
+        system.upstream.publish_described("quote.closed", &[0x1f, 0x8b, 8], properties).await;
+        system.upstream.wait_ready(&system.names.rejected(), 4, SOON).await;
         let variables = &system.variables;
-        assert_eq!(done(variables, &["rejected", "discard", "--limit", "2"]).await, "discarded 2 event(s)\n");
-        let left = done(variables, &["rejected", "list"]).await;
-        assert!(left.lines().count() == 1 && left.contains("three"), "{left}");
-        assert_eq!(done(variables, &["rejected", "discard"]).await, "discarded 1 event(s)\n");
+        let lines = listed(&done(variables, &["rejected", "list"]).await);
+        let encoded = &lines[3];
+        assert_eq!((&encoded["reason"], &encoded["body_hex"]), (&"content_encoding".into(), &"1f8b08".into()));
+        assert!(encoded["detail"].as_str().unwrap().contains("content_encoding is \"gzip\""), "{encoded}");
+        let parked = "parked: 4: 1 content_encoding, 3 malformed_json; to discard: ";
+
+        let malformed = ["rejected", "discard", "--reason", "malformed_json"];
+        let asked = webhookctl(variables, &malformed).await;
+        assert_eq!(asked.code, 1);
+        assert!(asked.err.contains("nothing was changed: run the command again with --yes"), "{}", asked.err);
+        let (first, rest) = asked.out.split_once('\n').unwrap();
+        assert_eq!(first, format!("{parked}3"));
+        assert_eq!(listed(rest), lines[..3], "as they are listed");
+        assert!(rest.contains("two \\u009b2J") && !rest.contains('\u{9b}'), "{rest}");
+        assert!(rest.contains(&hex::encode(b"three \x9b2J")), "{rest}");
+        let none = done(variables, &["rejected", "discard", "--reason", "of_tomorrow"]).await;
+        assert_eq!(none, format!("{parked}0\ndiscarded 0 event(s)\n"));
+
+        let gone = done(variables, &[&malformed[..], &["--limit", "2", "--yes"]].concat()).await;
+        assert!(gone.contains("one") && gone.ends_with("discarded 2 event(s)\n"), "{gone}");
+        assert_eq!(listed(&done(variables, &["rejected", "list"]).await), lines[2..], "the others are still there");
+        assert!(done(variables, &["rejected", "discard", "--yes"]).await.ends_with("discarded 2 event(s)\n"));
         assert_eq!(done(variables, &["rejected", "list"]).await, "");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_of_another_shape_is_named_and_is_no_broker_that_cannot_be_reached() {
+    System::prepared(Options::default(), async |system| {
+        let (dead, options) = (system.names.dead(), QueueDeclareOptions { durable: true, ..Default::default() });
+        let connection = Connection::connect(&system.amqp_url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
+        let ran = webhookctl(&system.variables, &["dead", "list"]).await;
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+        for words in ["declared differently", "PRECONDITION_FAILED", &dead, "webhookctl doctor"] {
+            assert!(ran.err.contains(words), "{words:?} is missing in: {}", ran.err);
+        }
+        assert!(!ran.err.contains("broker.url"), "{}", ran.err);
     })
     .await;
 }

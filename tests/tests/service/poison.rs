@@ -379,13 +379,45 @@ async fn a_dead_job_that_is_discarded_leaves_a_cancelled_delivery_and_no_note() 
         for body in [job.to_bytes(), b"no job".to_vec()] {
             system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &body).await;
         }
-        let said = webhookctl(&system.variables, &["dead", "discard"]).await;
-        assert!(said.starts_with("discarded 2 message(s)"), "{said}");
+        let said = webhookctl(&system.variables, &["dead", "discard", "--yes"]).await;
+        assert!(said.contains(&id) && said.contains("no job"), "what is deleted is printed: {said}");
+        assert!(said.contains("\ndiscarded 2 message(s)"), "{said}");
         assert_eq!(dead(&system).await, 0);
         let cancelled = format!("SELECT count(*) FROM deliveries WHERE state = 'cancelled' AND id = '{id}'");
         assert_eq!(system.count(&cancelled).await, 1);
         assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, 1);
         assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_delivery_whose_dead_letter_was_purged_is_found_by_the_doctor_and_released_by_a_requeue() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+        made(&system, tenant, &webhook.id, 2, "'pending'").await;
+        let parked = "INSERT INTO suspect_jobs SELECT id, 0, now() - interval '2 minutes', 'poison' FROM deliveries";
+        system.sql(parked).await;
+        let kept: String = system.sql("SELECT id::text FROM deliveries ORDER BY id").await[0].get(0);
+        let job = Job { delivery: kept.parse().unwrap(), attempt: 8 };
+        webhookctl(&system.variables, &["dead", "list"]).await;
+        system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &job.to_bytes()).await;
+        let purged = async || {
+            let mut command = Command::new(binary("webhookctl"));
+            command.args(["doctor", "--json"]).env_clear().envs(&system.variables);
+            let report: Value = serde_json::from_slice(&command.output().await.unwrap().stdout).unwrap();
+            let checks = report["checks"].as_array().unwrap().clone();
+            checks.into_iter().find(|check| check["id"] == "queues.purged")
+        };
+        let found = purged().await.expect("one of two has no dead letter");
+        assert!(found["remedy"].as_str().unwrap().contains("webhookctl dead requeue"), "{found}");
+        let said = webhookctl(&system.variables, &["dead", "requeue"]).await;
+        assert!(said.starts_with("released 1 deliveries without a message"), "{said}");
+        assert!(said.ends_with("handed 1 message(s) to the dispatchers again\n"), "{said}");
+        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
+        assert_eq!(purged().await, None);
     })
     .await;
 }

@@ -1,6 +1,9 @@
 //! Dead letters (quarantine): jobs that are parked in the queue of dead jobs, as no dispatcher can do them.
 
-use diesel::sql_types::{Array, Text, Uuid as SqlUuid};
+use diesel::{
+    QueryableByName,
+    sql_types::{Array, Text, Uuid as SqlUuid},
+};
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
@@ -15,7 +18,15 @@ batch_statement! {
       RETURNING delivery_id"
 }
 
+const PARKED: &str = "SELECT delivery_id FROM suspect_jobs \
+     WHERE parked_as IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
+
+#[derive(QueryableByName)]
+struct Parked {
+    #[diesel(sql_type = SqlUuid)]
+    delivery_id: Uuid,
+}
 
 impl Ledger {
     /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there. Its
@@ -27,6 +38,17 @@ impl Ledger {
         let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
         let _: Vec<(Uuid,)> = self.run("job_park", async |conn| statement.load(conn).await).await?;
         Ok(())
+    }
+
+    /// The deliveries whose jobs are noted as parked for a minute at least, in the order of their ids: the jobs are on the queue of
+    /// dead jobs, unless somebody removed them there.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn jobs_parked(&self) -> Result<Vec<DeliveryId>, LedgerError> {
+        let rows: Vec<Parked> =
+            self.run("jobs_parked", async |conn| diesel::sql_query(PARKED).load(conn).await).await?;
+        Ok(rows.into_iter().map(|row| row.delivery_id.into()).collect())
     }
 
     /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job

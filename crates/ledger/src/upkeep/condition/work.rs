@@ -13,6 +13,9 @@ use crate::{error::LedgerError, names::StoredOutcome, pool::Ledger};
 /// What waits beside the queues. Each count stops at [`WorkSeen::MOST`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, QueryableByName)]
 pub struct WorkSeen {
+    /// Deliveries that wait for their jobs on the queue of dead jobs.
+    #[diesel(sql_type = BigInt)]
+    pub parked: i64,
     /// Jobs in the outbox.
     #[diesel(sql_type = BigInt)]
     pub outbox: i64,

@@ -1,5 +1,5 @@
 -- What waits beside the queues, each kind up to $1. The orders leave the planner only the indexes.
-SELECT outbox.*, notices.*, tasks.tasks + recoveries.tasks AS tasks, tasks.late + recoveries.late AS tasks_late, held.*, slow.*
+SELECT parked.*, outbox.*, notices.*, tasks.tasks + recoveries.tasks AS tasks, tasks.late + recoveries.late AS tasks_late, held.*, slow.*
 FROM (
     SELECT count(*) AS outbox, count(*) FILTER (WHERE leased_until < now() - interval '1 minute') AS outbox_late
     FROM (SELECT leased_until FROM promised_jobs ORDER BY delivery_id LIMIT $1) AS p
@@ -25,3 +25,13 @@ CROSS JOIN (
 CROSS JOIN (
     SELECT count(*) AS slow_webhooks FROM (SELECT FROM held_webhooks ORDER BY webhook_id LIMIT $1) AS s
 ) AS slow
+-- A job is noted before it is published to the queue of dead jobs.
+CROSS JOIN (
+    SELECT count(*) AS parked
+    FROM (
+        SELECT delivery_id FROM suspect_jobs
+        WHERE parked_as IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id LIMIT $1
+    ) AS s
+    CROSS JOIN LATERAL (SELECT state FROM deliveries WHERE id = s.delivery_id LIMIT 1) AS d
+    WHERE d.state IN ('pending', 'retrying')
+) AS parked

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use broker::Seen;
+use ledger::WorkSeen;
 
 use super::super::{
-    finding::{Finding, many},
+    finding::{Finding, grouped, many},
     observed::{InsideSeen, Observed},
 };
 
@@ -18,6 +19,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     findings.extend(arguments(inside));
     findings.extend(unknown(inside));
     findings.extend(parked(inside));
+    findings.extend(observed.database().and_then(|seen| purged(inside, seen.work.as_ref().ok()?)));
     findings.extend(notices(inside));
     findings
 }
@@ -129,6 +131,23 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         ),
     }));
     findings
+}
+
+/// The deliveries whose dead letters are gone: nothing else makes their jobs. Each parked job is a message of its own.
+fn purged(inside: &InsideSeen, work: &WorkSeen) -> Option<Finding> {
+    let (ready, _) = inside.of(&inside.names.dead())?;
+    let lost = work.parked - i64::from(ready);
+    (lost > 0).then(|| {
+        Finding::error(
+            "queues.purged",
+            format!(
+                "parked deliveries by the ledger: {}; messages on {}: {ready}. Somebody purged it, or reads it now",
+                grouped(work.parked),
+                inside.names.dead()
+            ),
+            "webhookctl dead requeue: the jobs of these deliveries are made again within minutes",
+        )
+    })
 }
 
 fn notices(inside: &InsideSeen) -> Option<Finding> {
