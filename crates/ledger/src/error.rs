@@ -73,6 +73,15 @@ pub enum LedgerError {
          then `make up`)"
     )]
     OtherBaseline,
+    /// No release has this name.
+    #[error("there is no such release of the service: this program knows {known}")]
+    UnknownRelease {
+        /// The names of the releases, separated by commas.
+        known: String,
+    },
+    /// The database's schema is not one that this program can take back to a release.
+    #[error("the schema cannot go back: {0}")]
+    NoWayBack(String),
     /// A secret cannot be sealed.
     #[error("the system has no randomness")]
     Randomness,
@@ -137,6 +146,8 @@ impl LedgerError {
             | Self::Row { .. }
             | Self::Migration(_)
             | Self::OtherBaseline
+            | Self::UnknownRelease { .. }
+            | Self::NoWayBack(_)
             | Self::Randomness
             | Self::Unreadable { .. } => false,
         }

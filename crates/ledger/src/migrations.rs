@@ -8,8 +8,13 @@ use diesel::{
 };
 use diesel_migrations::{EmbeddedMigrations, FileBasedMigrations, embed_migrations};
 
+use crate::error::LedgerError;
+
 /// The migrations of this program. The first one is the baseline.
 const OWN: EmbeddedMigrations = embed_migrations!();
+
+/// Releases, oldest first, and how many of the migrations each of them has. The first release has the baseline.
+const RELEASES: [(&str, usize); 1] = [("1.0", 1)];
 
 /// Those of this program, or those of a folder.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +22,20 @@ pub(crate) enum Migrations {
     #[default]
     Own,
     OfFolder(PathBuf),
+}
+
+impl Migrations {
+    /// The names of the migrations that a release has, in their order.
+    pub(crate) fn of_release(&self, release: &str) -> std::result::Result<Vec<String>, LedgerError> {
+        let known = || RELEASES.map(|(release, _)| release).join(", ");
+        let found = RELEASES.iter().find(|(name, _)| *name == release);
+        let (_, count) = found.ok_or_else(|| LedgerError::UnknownRelease { known: known() })?;
+        let migrations = self.migrations().map_err(LedgerError::Migration)?;
+        let mut names: Vec<_> = migrations.iter().map(|migration| migration.name().to_string()).collect();
+        names.sort();
+        names.truncate(*count);
+        Ok(names)
+    }
 }
 
 impl MigrationSource<Pg> for Migrations {

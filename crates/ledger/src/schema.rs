@@ -40,6 +40,8 @@ pub struct MigrationsSeen {
     pub missing: Vec<String>,
     /// The versions of those that the database has and this program does not know: it is older.
     pub unknown: Vec<String>,
+    /// The names of those that both have, in their order.
+    pub applied: Vec<String>,
     /// The version of the last one that the database has.
     pub last: Option<String>,
     /// True if the database has migrations, and the baseline is not among them: another build made it.
@@ -56,9 +58,24 @@ impl MigrationsSeen {
         Self {
             missing: known.iter().filter(is_missing).cloned().collect(),
             unknown: present.iter().filter(is_unknown).cloned().collect(),
+            applied: known.iter().filter(|name| !is_missing(name)).cloned().collect(),
             has_other_baseline: !present.is_empty() && known.as_slice().first().is_some_and(|name| is_missing(&name)),
             last: present.iter().max().cloned(),
         }
+    }
+}
+
+impl MigrationsSeen {
+    /// The migrations to revert, the newest first, so that only those of `kept` remain; or why that is not possible.
+    fn reverting(&self, kept: &[String]) -> Result<Vec<String>, String> {
+        if !self.unknown.is_empty() {
+            let newer = self.unknown.join(", ");
+            return Err(format!("a newer version applied {newer}: run webhookctl of that version"));
+        }
+        if let Some(missing) = kept.iter().find(|name| self.missing.contains(name)) {
+            return Err(format!("it lacks {missing}: run `webhookctl migrate`"));
+        }
+        Ok(self.applied.iter().rev().filter(|name| !kept.contains(name)).cloned().collect())
     }
 }
 
@@ -76,6 +93,45 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer or refuses a migration. [`LedgerError::OtherBaseline`]: nothing was changed.
     pub async fn migrate(&self) -> Result<Vec<String>, LedgerError> {
+        let (conn, _) = self.migrating().await?;
+        let (mut conn, applied) = apply(conn, &self.migrations)?;
+        let today = now(&mut conn).await?.date();
+        make_partitions(&mut conn, around(today)).await?;
+        Ok(applied)
+    }
+
+    /// Takes the schema back to that of a release, the newest migration first, each in a transaction. Returns the migrations that
+    /// were reverted. Another call goes on after an interruption.
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownRelease`], and [`LedgerError::NoWayBack`] if the schema is older than that of the release, or has
+    /// migrations that this program does not know: nothing was changed. Otherwise as [`Ledger::migrate`].
+    pub async fn migrate_back(&self, release: &str) -> Result<Vec<String>, LedgerError> {
+        let kept = self.migrations.of_release(release)?;
+        let (conn, seen) = self.migrating().await?;
+        let reverting = seen.reverting(&kept).map_err(LedgerError::NoWayBack)?;
+        let mut harness = AsyncMigrationHarness::new(conn);
+        for _ in &reverting {
+            harness.revert_last_migration(self.migrations.clone()).map_err(LedgerError::Migration)?;
+        }
+        Ok(reverting)
+    }
+
+    /// The names of the migrations that [`Ledger::migrate_back`] would revert.
+    ///
+    /// # Errors
+    /// As [`Ledger::migrate_back`].
+    pub async fn migrate_back_plan(&self, release: &str) -> Result<Vec<String>, LedgerError> {
+        let kept = self.migrations.of_release(release)?;
+        let seen = self.migrations_seen().await?;
+        if seen.has_other_baseline {
+            return Err(LedgerError::OtherBaseline);
+        }
+        seen.reverting(&kept).map_err(LedgerError::NoWayBack)
+    }
+
+    /// A connection that holds the lock of migrations, and what it sees.
+    async fn migrating(&self) -> Result<(AsyncPgConnection, MigrationsSeen), LedgerError> {
         let mut conn = self.connection().await?;
         conn.batch_execute("SET statement_timeout = 0").await?;
         // Polls: waiting in a statement would hold a snapshot, and building an index waits for those.
@@ -83,13 +139,11 @@ impl Ledger {
         while !diesel::sql_query(&lock).get_result::<Lock>(&mut conn).await?.had {
             tokio::time::sleep(LOOK).await;
         }
-        if self.migrations.compared(&versions(&mut conn).await?)?.has_other_baseline {
+        let seen = self.migrations.compared(&versions(&mut conn).await?)?;
+        if seen.has_other_baseline {
             return Err(LedgerError::OtherBaseline);
         }
-        let (mut conn, applied) = apply(conn, &self.migrations)?;
-        let today = now(&mut conn).await?.date();
-        make_partitions(&mut conn, around(today)).await?;
-        Ok(applied)
+        Ok((conn, seen))
     }
 
     /// Compares the database's schema with this program's.
@@ -97,11 +151,17 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer. [`LedgerError::OtherBaseline`]: it cannot be used, nor migrated.
     pub async fn schema_check(&self) -> Result<SchemaState, LedgerError> {
-        match self.migrations_seen().await? {
-            MigrationsSeen { has_other_baseline: true, .. } => Err(LedgerError::OtherBaseline),
-            MigrationsSeen { missing, .. } if !missing.is_empty() => Ok(SchemaState::Behind(missing)),
-            _ => Ok(SchemaState::Current),
-        }
+        let missing = self.migrations_missing().await?;
+        Ok(if missing.is_empty() { SchemaState::Current } else { SchemaState::Behind(missing) })
+    }
+
+    /// The names of the migrations that [`Ledger::migrate`] would apply.
+    ///
+    /// # Errors
+    /// As [`Ledger::schema_check`].
+    pub async fn migrations_missing(&self) -> Result<Vec<String>, LedgerError> {
+        let seen = self.migrations_seen().await?;
+        if seen.has_other_baseline { Err(LedgerError::OtherBaseline) } else { Ok(seen.missing) }
     }
 
     /// Which migrations the database lacks, and which it has that this program does not know.
@@ -173,6 +233,15 @@ mod tests {
         let newer = seen(&known, &["20261127000001", "20261128000002", "20270101000003"]);
         assert_eq!((newer.missing.is_empty(), newer.unknown), (true, vec!["20270101000003".to_owned()]));
         assert_eq!((newer.has_other_baseline, newer.last.as_deref()), (false, Some("20270101000003")));
+
+        let baseline = [known[1].to_owned()];
+        assert_eq!(
+            seen(&known, &["20261127000001", "20261128000002"]).reverting(&baseline),
+            Ok(vec![known[0].to_owned()])
+        );
+        assert_eq!(seen(&known, &["20261127000001"]).reverting(&baseline), Ok(Vec::new()));
+        assert!(none.reverting(&baseline).is_err_and(|why| why.contains("webhookctl migrate")));
+        assert!(newer.reverting(&baseline).is_err_and(|why| why.contains("20270101000003")));
 
         let former = seen(&known, &["20261121000001", "20261127000020"]);
         assert_eq!((former.has_other_baseline, former.missing.len(), former.unknown.len()), (true, 2, 2));

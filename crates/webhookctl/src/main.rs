@@ -11,6 +11,7 @@ mod doctor;
 mod health;
 mod keys;
 mod listen;
+mod migrate;
 mod output;
 mod parked;
 mod publish;
@@ -42,8 +43,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Applies the missing migrations and makes partitions ahead of time.
-    Migrate,
+    Migrate(migrate::Arguments),
     /// Admin sessions of the `database` back end.
     #[command(subcommand)]
     Session(session::Command),
@@ -92,7 +92,7 @@ async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Doctor(arguments) => return doctor::run(arguments).await,
         Command::Health(arguments) => return health::run(arguments).await,
         Command::Listen(arguments) => listen::run(settings, arguments).await?,
-        Command::Migrate => migrate(&settings?).await?,
+        Command::Migrate(arguments) => migrate::run(&settings?, &arguments).await?,
         Command::Session(command) => session::run(&settings?, command).await?,
         Command::Rejected(command) => rejected::run(&settings?, command).await?,
         Command::Dead(command) => dead::run(&settings?, command).await?,
@@ -104,13 +104,4 @@ async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Keys(command) => keys::run(&settings?, command).await?,
     }
     Ok(true)
-}
-
-async fn migrate(settings: &Settings) -> anyhow::Result<()> {
-    let ledger = connect::ledger(settings)?;
-    let applied = away::database(ledger.migrate().await)?;
-    match applied.len() {
-        0 => output::line("the schema is current"),
-        count => output::line(format_args!("applied {count} migration(s): {}", applied.join(", "))),
-    }
 }

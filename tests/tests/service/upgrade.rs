@@ -16,7 +16,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use lapin::types::AMQPValue;
-use ledger::SchemaState;
+use ledger::{LedgerError, SchemaState};
 use uuid::Uuid;
 
 /// The queues from which dispatchers take jobs.
@@ -170,8 +170,12 @@ async fn services_run_and_start_on_the_next_versions_schema_and_the_next_version
         other.wait_for(1, SOON).await;
 
         // The way back, as deploy/production.md says.
-        let forget = format!("DELETE FROM __diesel_schema_migrations WHERE version = '{NEXT_VERSION}'");
-        system.database_session(&format!("BEGIN; {DOWN}; {forget}; COMMIT")).await;
+        assert!(
+            matches!(older.migrate_back("1.0").await, Err(LedgerError::NoWayBack(why)) if why.contains(NEXT_VERSION))
+        );
+        assert_eq!(newer.migrate_back_plan("1.0").await.unwrap(), [NEXT]);
+        assert_eq!(newer.migrate_back("1.0").await.unwrap(), [NEXT]);
+        assert_eq!(newer.migrate_back("1.0").await.unwrap(), Vec::<String>::new(), "the baseline stays");
         assert_eq!(newer.schema_check().await.unwrap(), is_behind);
         assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current);
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, event.tenant)]).await;

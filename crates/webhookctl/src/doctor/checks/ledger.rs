@@ -30,7 +30,7 @@ pub(super) fn is_old(seen: &DatabaseSeen) -> bool {
     seen.migrations.as_ref().is_ok_and(|migrations| !migrations.missing.is_empty())
 }
 
-fn schema(MigrationsSeen { missing, unknown, last, has_other_baseline }: &MigrationsSeen) -> Finding {
+fn schema(MigrationsSeen { missing, unknown, last, has_other_baseline, .. }: &MigrationsSeen) -> Finding {
     let id = "schema.version";
     match (missing.as_slice(), unknown.as_slice()) {
         _ if *has_other_baseline => Finding::error(
