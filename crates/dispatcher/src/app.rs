@@ -6,13 +6,13 @@ use broker::{Attachment, BatchLimit, Closing, Prefetch, Subscription};
 use domain::WebhookUrl;
 use egress::{Egress, EgressConfig, EgressError};
 use futures_util::future::join_all;
-use ledger::SecretKeys;
+use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
 use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, connections};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    brake::Braked,
+    brake::{Braked, TICK},
     depths,
     intake::Intake,
     lane::{LaneKind, prefetch},
@@ -30,6 +30,8 @@ pub struct App {
     egress: Egress,
     canary: Option<WebhookUrl>,
     keys: SecretKeys,
+    /// For the brake alone.
+    orders: Ledger,
 }
 
 impl App {
@@ -40,9 +42,11 @@ impl App {
     pub async fn build(settings: &Settings) -> Result<Self, StartError> {
         let (keys, egress) = (connections::secret_keys(settings)?, egress(settings)?);
         let canary = settings.egress.canary()?;
-        let ledger = connections::ledger(settings, PROCESS)?;
+        let jobs = settings.database.max_connections.saturating_sub(1).max(1);
+        let ledger = connections::ledger_with(settings, PROCESS, jobs)?;
+        let orders = connections::part_of_ledger(&ledger, 1, TICK)?;
         let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
-        Ok(Self { foundation, settings: settings.clone(), egress, canary, keys })
+        Ok(Self { foundation, settings: settings.clone(), egress, canary, keys, orders })
     }
 
     /// The address of the operations port.
@@ -56,7 +60,7 @@ impl App {
     /// # Errors
     /// [`StartError`] when the database cannot be used, however long one waits, or when a task panicked.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), StartError> {
-        let Self { foundation, settings, egress, canary, keys } = self;
+        let Self { foundation, settings, egress, canary, keys, orders } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
@@ -68,7 +72,8 @@ impl App {
             ready(if waits.is_on() { Ok(()) } else { consumers.iter().try_for_each(Attachment::check) })
         });
         let running = foundation.start(registry, readiness, &shutdown).await?;
-        let (intake, ending) = pipeline::start(&running, &settings, egress, keys, (braked.clone(), canary), &metrics);
+        let (intake, ending) =
+            pipeline::start(&running, &settings, egress, keys, (braked.clone(), orders, canary), &metrics);
         let (tasks, shared) = (intake.tasks.clone(), Arc::clone(&intake.line.shared));
         let braking = running.essential.spawn("brake", Arc::clone(&intake.line.brake).run(shutdown.clone()));
         let gaps = settings.retry.schedule.gaps();

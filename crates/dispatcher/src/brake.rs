@@ -33,7 +33,7 @@ use crate::{
 /// Receivers tolerate a timestamp that is five minutes off (specification 5.2).
 const CLOCKS: time::Duration = time::Duration::minutes(4);
 /// The interval at which orders are read, clocks and failures looked at, and an own brake is renewed in the ledger.
-const TICK: Duration = Duration::from_secs(2);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// The pause between two probes while the brake is on.
 const PROBED_EVERY: Duration = Duration::from_secs(10);
 /// The pause after failures of too few receivers that were well.
@@ -87,6 +87,8 @@ impl Braked {
 /// Sets the brake and releases it.
 pub(crate) struct Brake {
     state: Braked,
+    /// With a connection of its own: an order counts also while jobs wait for connections.
+    orders: Ledger,
     ledger: Ledger,
     database: DatabaseWatch,
     shown: Brakes,
@@ -104,13 +106,14 @@ pub(crate) struct Brake {
 impl Brake {
     pub(crate) fn new(
         state: Braked,
-        ledger: Ledger,
+        (orders, ledger): (Ledger, Ledger),
         database: DatabaseWatch,
         shown: Brakes,
         probes: Probes,
     ) -> Arc<Self> {
         Arc::new(Self {
             state,
+            orders,
             ledger,
             database,
             shown,
@@ -184,8 +187,15 @@ impl Brake {
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let working = async { tokio::join!(self.watch_receivers(), self.watch_orders(), self.watch_sockets()) };
         stop.run_until_cancelled(working).await;
-        // Nobody renews it any more.
-        let _ = timeout(TICK, self.ledger.brake_release(Some(&self.holder))).await;
+        // The next process begins braked if no receiver could be reached, and finds out by itself about the rest.
+        let reaches_nobody = self.state.0.borrow().reasons[Reason::NoAnswer as usize];
+        let noted = async {
+            match reaches_nobody {
+                true => self.orders.brake_renew(&self.holder, Reason::NoAnswer.into()).await,
+                false => self.orders.brake_release(Some(&self.holder)).await.map(drop),
+            }
+        };
+        let _ = timeout(TICK, noted).await;
     }
 
     /// Those of the webhooks whose receivers were well before the last answer to an attempt.
@@ -266,7 +276,7 @@ impl Brake {
             self.set(Reason::Clock, self.clock_is_off());
             // A process that starts looks at those that died braked as well.
             let is_start = self.others.borrow().is_none();
-            let read = if is_start { self.ledger.brakes_within(LATELY).await } else { self.ledger.brakes().await };
+            let read = if is_start { self.orders.brakes_within(LATELY).await } else { self.orders.brakes().await };
             match read {
                 Ok(brakes) => {
                     self.set(Reason::Operator, brakes.iter().any(ledger::Brake::is_operators));
@@ -284,8 +294,8 @@ impl Brake {
             }
             let reasons = self.state.0.borrow().reasons;
             let done = match Reason::OWN.into_iter().find(|reason| reasons[*reason as usize]) {
-                Some(reason) => self.ledger.brake_renew(holder, reason.into()).await.map(|()| true),
-                None if is_in_ledger => self.ledger.brake_release(Some(holder)).await.map(|_| false),
+                Some(reason) => self.orders.brake_renew(holder, reason.into()).await.map(|()| true),
+                None if is_in_ledger => self.orders.brake_release(Some(holder)).await.map(|_| false),
                 None => continue,
             };
             match done {

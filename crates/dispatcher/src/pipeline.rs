@@ -5,7 +5,7 @@ use std::sync::Arc;
 use domain::WebhookUrl;
 use egress::Egress;
 use governor::{Quota, RateLimiter};
-use ledger::SecretKeys;
+use ledger::{Ledger, SecretKeys};
 use service_kit::{Running, Settings};
 use tokio::{
     sync::{Mutex, mpsc},
@@ -35,7 +35,7 @@ pub(crate) fn start(
     settings: &Settings,
     egress: Egress,
     keys: SecretKeys,
-    (braked, canary): (Braked, Option<WebhookUrl>),
+    (braked, orders, canary): (Braked, Ledger, Option<WebhookUrl>),
     metrics: &Metrics,
 ) -> (Intake, [JoinHandle<()>; 2]) {
     let Settings { dispatcher, retry, retention, .. } = settings;
@@ -67,7 +67,7 @@ pub(crate) fn start(
         destinations: settings.egress.destinations(),
         shown: metrics.brakes.clone(),
     };
-    let brake = Brake::new(braked, ledger.clone(), database.clone(), metrics.brakes.clone(), probes);
+    let brake = Brake::new(braked, (orders, ledger.clone()), database.clone(), metrics.brakes.clone(), probes);
     let line = Line {
         brake,
         lanes: Arc::new(Lanes::new(dispatcher)),

@@ -57,7 +57,7 @@ fn show(brakes: &[Brake]) -> anyhow::Result<()> {
 }
 
 /// A brake in a line.
-fn described(brake: &Brake) -> String {
+pub(crate) fn described(brake: &Brake) -> String {
     let Brake { holder, reason, since } = brake;
     let since = written(*since).unwrap_or_default();
     if brake.is_operators() {

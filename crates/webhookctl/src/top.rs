@@ -3,13 +3,13 @@
 use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
 use domain::{DeliveryId, time_text};
-use ledger::{Top, WebhookAttempts, WebhookFailures, WebhookHeld};
+use ledger::{Brake, Top, WebhookAttempts, WebhookFailures, WebhookHeld};
 use serde_json::{Value, json};
 use service_kit::Settings;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{away, connect, output};
+use crate::{away, brake::described, connect, output};
 
 /// The time that is looked at.
 const SINCE: Duration = Duration::from_secs(5 * 60);
@@ -29,12 +29,13 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
     let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
     connect::require_schema(&ledger).await?;
+    let brakes = away::database(ledger.brakes().await)?;
     let top = away::database(ledger.top(SINCE, arguments.limit).await)?;
     let (names, mut ready) = (broker.names(), Vec::new());
     for (lane, queue) in [("main", names.main()), ("bulk", names.bulk()), ("slow", names.slow())] {
         ready.push((lane, away::broker(broker.depth_shown(&queue).await)?));
     }
-    let seen = Seen::of(top, ready, arguments.limit);
+    let seen = Seen::of(brakes, top, ready, arguments.limit);
     if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }
 }
 
@@ -49,6 +50,7 @@ struct Failing {
 /// Everything that is shown.
 struct Seen {
     now: OffsetDateTime,
+    brakes: Vec<Brake>,
     /// The number of the latest deliveries whose attempts were looked at.
     deliveries: i64,
     /// When the event of the oldest of these fired, if there are older ones.
@@ -68,17 +70,29 @@ impl Seen {
         seconds / read.clamp(1.0, SINCE.as_secs_f64())
     }
 
-    fn of(top: Top, ready: Vec<(&'static str, Option<u32>)>, limit: usize) -> Self {
+    fn of(brakes: Vec<Brake>, top: Top, ready: Vec<(&'static str, Option<u32>)>, limit: usize) -> Self {
         let Top { now, attempts, failures, held, deliveries, cut_at } = top;
         let failing = failing(&attempts, failures, limit);
         let slow = most(attempts.iter().filter(|one| one.slow_attempts > 0).cloned(), limit, |one| one.slow_seconds);
         let places = most(attempts, limit, |one| one.seconds);
         let held = most(held, limit, |one| one.jobs as f64);
-        Self { now, deliveries, cut_at: cut_at.map(DeliveryId::occurred_at), places, slow, failing, held, ready }
+        Self {
+            now,
+            brakes,
+            deliveries,
+            cut_at: cut_at.map(DeliveryId::occurred_at),
+            places,
+            slow,
+            failing,
+            held,
+            ready,
+        }
     }
 
     fn json(&self) -> Value {
         let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| json!({"webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "places": self.places_of(seconds), "attempts": count});
+        let brake =
+            |one: &Brake| json!({"holder": one.holder, "reason": one.reason, "since": time_text::written(one.since)});
         let failing = |Failing { webhook, tenant, failed, why }: &Failing| json!({"webhook_id": webhook, "tenant_id": tenant, "failed": failed, "failure": why});
         let held = |one: &WebhookHeld| {
             json!({
@@ -88,6 +102,7 @@ impl Seen {
         };
         json!({
             "at": time_text::written(self.now),
+            "brakes": self.brakes.iter().map(brake).collect::<Vec<_>>(),
             "seconds": SINCE.as_secs(),
             "deliveries": self.deliveries,
             "events_since": self.cut_at.and_then(time_text::written),
@@ -108,7 +123,8 @@ impl Seen {
                 self.deliveries
             )
         });
-        let mut lines = vec![format!("the last five minutes{}", cut.unwrap_or_default())];
+        let mut lines: Vec<_> = self.brakes.iter().map(described).collect();
+        lines.push(format!("the last five minutes{}", cut.unwrap_or_default()));
         let mut part = |title: String, rows: Vec<String>| {
             lines.push(String::new());
             lines.push(title);
@@ -194,8 +210,17 @@ mod tests {
         let top = |deliveries, cut_at: Option<OffsetDateTime>| {
             let cut_at = cut_at.map(|at| DeliveryId::from(DeliveryId::bound_at(at)));
             let top = Top { now, attempts: Vec::new(), failures: Vec::new(), held: Vec::new(), deliveries, cut_at };
-            Seen::of(top, Vec::new(), 10)
+            Seen::of(Vec::new(), top, Vec::new(), 10)
         };
+        let brake = Brake { holder: "operator".to_owned(), reason: "egress moves".to_owned(), since: now };
+        let mut braked = top(6, None);
+        braked.brakes.push(brake);
+        assert!(
+            braked.screen().starts_with("All dispatchers are braked since 2026-03-01T09:30:00"),
+            "{}",
+            braked.screen()
+        );
+        assert_eq!(braked.json()["brakes"][0]["reason"], "egress moves");
         assert!(top(6, None).screen().starts_with("the last five minutes\n"));
         let cut = top(100_000, Some(datetime!(2026-03-01 09:29:00 UTC)));
         assert_eq!(

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use domain::{EventType, WebhookId};
+use domain::{EventType, Job, WebhookId};
 use end_to_end::{
     events::Event,
     name_server::{NameServer, Say},
@@ -188,7 +188,8 @@ async fn survives(
     world.assert_nothing_is_used_up().await;
 }
 
-async fn survives_names(how: u8) {
+/// One that starts meanwhile, or after the only one was stopped, has not to find out at the cost of its jobs.
+async fn survives_names(how: u8, is_stopped: bool) {
     let (server, names) = name_server().await;
     System::prepared(options(&server), async |system| {
         let begins = async |_: &System, ops| {
@@ -196,13 +197,15 @@ async fn survives_names(how: u8) {
             ops
         };
         let ends = async |system: &System, ops| {
-            // One that starts meanwhile has not to find out at the cost of its jobs.
+            if is_stopped {
+                system.stop(Service::Dispatcher).await;
+            }
             let other = system.start(Service::Dispatcher).await;
             until(other, BRAKED, 1.0).await;
             assert_eq!(metric(other, "webhooks_ledger_read_batch_size_count").await, 0.0);
             names.set(Names::WELL);
             until(other, BRAKED, 0.0).await;
-            ops
+            if is_stopped { other } else { ops }
         };
         survives(system, begins, ends).await;
     })
@@ -232,8 +235,8 @@ async fn survives_a_lost_authority() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_used_up_while_no_receiver_can_be_reached_and_a_dead_platform_stops_nobody() {
     tokio::join!(
-        survives_names(Names::SILENT),
-        survives_names(Names::NOWHERE),
+        survives_names(Names::SILENT, false),
+        survives_names(Names::NOWHERE, true),
         survives_a_lost_authority(),
         a_dead_platform_is_charged_and_stops_nobody(),
         a_platform_of_200_tenants_that_was_dead_already_is_not_even_probed(),
@@ -425,6 +428,34 @@ async fn an_operators_brake_stops_all_dispatchers_until_it_is_released() {
         assert!(system.ledger_as("operator", 1).brake_release(None).await.unwrap());
         world.wait_for(1).await;
         assert!(!system.ledger_as("operator", 1).brake_release(None).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operators_brake_is_seen_within_three_seconds_while_jobs_hold_all_other_connections() {
+    let options = Options { settings: vec![("DATABASE__MAX_CONNECTIONS", "2".to_owned())], ..Options::default() };
+    System::prepared(options, async |system| {
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let ops = system.start(Service::Dispatcher).await;
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        receiver.wait_for(1, SOON).await;
+        system.stop(Service::Ingest).await;
+        system.stop(Service::Api).await;
+        let job = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0);
+        let lock = system.database_session("BEGIN; LOCK TABLE deliveries").await;
+        let job = Job { delivery: job.parse().unwrap(), attempt: 2 };
+        system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
+        system.wait_for_locked_out(1).await;
+        system.ledger_as("operator", 1).brake_all("a test").await.unwrap();
+        eventually("it is seen", Duration::from_secs(3), || async {
+            (metric(ops, r#"webhooks_brake{reason="operator"}"#).await == 1.0).then_some(())
+        })
+        .await;
+        drop(lock);
     })
     .await;
 }
