@@ -68,6 +68,8 @@ impl Upkeep {
                     tracing::warn!(error, "comparing the ledger with the queues failed; trying again");
                 }
             }
+            let archive_age = tolerate("reading the age of the archive", leader.archive_age().await)?.flatten();
+            self.metrics.archive_age.set(archive_age.unwrap_or_default());
             self.tell_failing(&mut leader).await?;
             retention.step(&mut leader).await?;
         }

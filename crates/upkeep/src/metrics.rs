@@ -24,6 +24,7 @@ pub struct Metrics {
     pub(crate) partitions_ahead: Gauge,
     pub(crate) days_behind: Gauge,
     pub(crate) transaction_age: Gauge,
+    pub(crate) archive_age: Gauge<f64, AtomicU64>,
     pub(crate) days: Counter,
     pub(crate) copied: Counter,
     pub(crate) ended: Counter,
@@ -78,6 +79,11 @@ impl Metrics {
             "Transactions since the oldest unfrozen transaction id of the database server",
             metrics.transaction_age.clone(),
         );
+        registry.register(
+            "webhooks_database_archive_age_seconds",
+            "The time since the database server archived a WAL file, or since it counts, if it archived none",
+            metrics.archive_age.clone(),
+        );
         registry.register("webhooks_retention_days", "Days whose partitions were dropped", metrics.days.clone());
         registry.register(
             "webhooks_retention_copied",
@@ -113,5 +119,6 @@ impl Drop for Leading {
         self.0.partitions_ahead.set(0);
         self.0.days_behind.set(0);
         self.0.transaction_age.set(0);
+        self.0.archive_age.set(0.0);
     }
 }

@@ -224,6 +224,17 @@ impl Leader {
         self.run("transaction_age", async |conn| diesel::select(highest).get_result(conn).await).await
     }
 
+    /// The time since the server archived a WAL file, in seconds; if it archived none, since it counts.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn archive_age(&mut self) -> Result<Option<f64>, LedgerError> {
+        let age = diesel::dsl::sql::<Nullable<Double>>(
+            "(SELECT extract(epoch FROM now() - coalesce(last_archived_time, stats_reset))::float8 FROM pg_stat_archiver)",
+        );
+        self.run("archive_age", async |conn| diesel::select(age).get_result(conn).await).await
+    }
+
     /// The days that at `now` have been over for `keep` and an hour, oldest first.
     ///
     /// # Errors

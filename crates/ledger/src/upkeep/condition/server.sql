@@ -6,7 +6,7 @@ SELECT
     current_setting('synchronous_standby_names') AS synchronous_names,
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean AS is_durable,
-    standby.*, client.*, frozen.*, own.*,
+    standby.*, client.*, frozen.*, own.*, archive.*,
     -- Parameters and limits that do not hold for a superuser.
     CASE WHEN NOT role.rolsuper THEN quote_ident(role.rolname) END AS role,
     current_setting('max_connections')::integer - CASE WHEN role.rolsuper THEN 0 ELSE
@@ -45,6 +45,13 @@ LEFT JOIN (
     FROM pg_class AS c WHERE c.relkind IN ('r', 'm', 't')
     ORDER BY age(c.relfrozenxid) DESC LIMIT 1
 ) AS own ON true
+-- Without any file of the archive, its age is that of the statistics.
+CROSS JOIN (
+    SELECT current_setting('archive_mode') AS archive_mode,
+        extract(epoch FROM now() - coalesce(last_archived_time, stats_reset))::float8 AS archive_age,
+        coalesce(last_failed_time > last_archived_time, last_failed_time IS NOT NULL) AS archive_fails
+    FROM pg_stat_archiver
+) AS archive
 CROSS JOIN pg_roles AS role
 CROSS JOIN pg_database AS db
 WHERE role.rolname = session_user AND db.datname = current_database()

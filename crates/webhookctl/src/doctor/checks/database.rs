@@ -21,6 +21,8 @@ const REFUSED: time::Duration = time::Duration::seconds(240);
 /// Ages of transaction ids, as the alerts have them. Of the first, 1,000 transactions a second leave 19 days; of the second, 7.
 const OLD_IDS: i64 = 500_000_000;
 const STALE_IDS: i64 = 1_500_000_000;
+/// The age of the last archived WAL file, as the alert has it.
+const ARCHIVED: time::Duration = time::Duration::HOUR;
 /// The names of their connections.
 const SERVICES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
 /// A transaction that is older keeps the server from clearing up.
@@ -57,6 +59,7 @@ fn of_server(seen: &DatabaseSeen, settings: &SettingsSeen) -> Vec<Finding> {
                 Finding::ok("database.writes", "accepts writes"),
                 durability(server),
                 standby(server),
+                archive(server),
                 connections(server, seen, settings.max_connections),
                 locks(server, seen, settings),
                 ids(server),
@@ -121,6 +124,33 @@ fn standby(server: &ServerCondition) -> Finding {
             "start the standby, or clear synchronous_standby_names and reload until the standby is available again",
         ),
         _ => Finding::ok(id, format!("{} confirm commits", many(synchronous, "synchronous standby"))),
+    }
+}
+
+/// Returns whether a restore would end less than an hour before a loss.
+fn archive(server: &ServerCondition) -> Finding {
+    let id = "database.archive";
+    let age = server.archive_age.map(time::Duration::seconds_f64);
+    let told = age.map_or_else(
+        || "no WAL was ever archived".to_owned(),
+        |age| format!("the last WAL file was archived {} ago, or none was since then", lasting(age)),
+    );
+    if server.archive_mode == "off" {
+        let text = "archive_mode is off: a lost disk, or a wrong statement, loses everything since the last copy";
+        let remedy = "archive the WAL beside a base backup (operators' pages: Backup and restore); archive_mode = on needs a restart of PostgreSQL";
+        return Finding::warning(id, text, remedy);
+    }
+    if server.archive_fails {
+        let remedy = "PostgreSQL's log shows the error of archive_command; WAL that is not archived fills the disk (operators' pages: WebhooksArchiveFails)";
+        return Finding::warning(id, format!("archiving WAL fails: {told}"), remedy);
+    }
+    match age {
+        Some(age) if age <= ARCHIVED => Finding::ok(id, format!("WAL is archived: {told}")),
+        _ => Finding::warning(
+            id,
+            format!("{told}: a restore would lose what came later"),
+            "set archive_timeout = 300 and reload; if it is set, PostgreSQL's log says why nothing is archived",
+        ),
     }
 }
 

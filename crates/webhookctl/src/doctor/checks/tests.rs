@@ -54,6 +54,9 @@ fn sound_server() -> ServerCondition {
         oldest_table: Some("webhooks".to_owned()),
         table_age: Some(190_000_000),
         freeze_max_age: 200_000_000,
+        archive_mode: "on".to_owned(),
+        archive_age: Some(300.0),
+        archive_fails: false,
         bytes: 12_000_000,
         oldest_transaction: None,
     }
@@ -414,6 +417,13 @@ fn the_services_and_what_waits_are_judged() {
     only("backlog.overdue", Warning, "7 deliveries are due", |seen| overdue(seen, 6));
     only("backlog.overdue", Error, "for 16 min", |seen| overdue(seen, 16));
     let work = |seen: &mut Observed, work| database(seen).work = Ok(work);
+    only("queues.purged", Error, "parked deliveries by the ledger: 2", |seen| {
+        work(seen, WorkSeen { parked: 2, ..Default::default() });
+    });
+    only("queues.dead", Error, "3 dead letters", |seen| {
+        work(seen, WorkSeen { parked: 2, ..Default::default() });
+        set(seen, "w.dead", queue(3, 0));
+    });
     only("backlog.outbox", Error, "at least 10,000", |seen| {
         work(seen, WorkSeen { outbox_late: WorkSeen::MOST, ..Default::default() });
     });
