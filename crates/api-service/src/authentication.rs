@@ -30,7 +30,7 @@ use self::{
 use crate::problem::ApiError;
 
 /// The role that may manage webhooks.
-pub(crate) const ADMIN: &str = "admin";
+pub(crate) const ADMIN: &str = Session::ADMIN;
 
 /// Unknown sessions may use one in this many look-up connections.
 const STRANGERS_PART: usize = 2;

@@ -30,8 +30,8 @@ pub(crate) enum Command {
         /// The user who is logged in.
         #[arg(long, default_value = PROCESS)]
         user: String,
-        /// The user's role. Only `admin` may manage webhooks.
-        #[arg(long, default_value = "admin")]
+        /// The user's role. A session of any other role could do nothing.
+        #[arg(long, default_value = Session::ADMIN, value_parser = [Session::ADMIN])]
         role: String,
     },
     /// Prints a link that logs an administrator in to the console, once. For development: elsewhere the business

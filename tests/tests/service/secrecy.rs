@@ -1,5 +1,5 @@
 //! What must be seen nowhere: signing secrets, sealing keys, session ids and passwords (crates/README.md, invariant 7).
-use std::{collections::HashMap, process::Stdio};
+use std::{collections::HashMap, process::Stdio, time::Duration};
 
 use domain::EventType;
 use end_to_end::{
@@ -76,9 +76,9 @@ fn a_secret_is_found_in_every_form() {
     assert!(secrets.found_in(&digits[1..]).len() < 2 && secrets.found_in("0f1e").is_empty());
 }
 
-async fn session(variables: &Environment, tenant: Uuid, role: &str) -> String {
+async fn session(variables: &Environment, tenant: Uuid) -> String {
     let mut command = Command::new(binary("webhookctl"));
-    command.args(["session", "create", "--tenant", &tenant.to_string(), "--role", role]);
+    command.args(["session", "create", "--tenant", &tenant.to_string()]);
     let output = command.env_clear().envs(variables).stdin(Stdio::null()).output().await.unwrap();
     assert!(output.status.success() && output.stderr.is_empty());
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -229,9 +229,10 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
         let api = Process::start("api-service", &variables).await;
         let ingest = Process::start("event-ingest", &variables).await;
         let dispatcher = Process::start("dispatcher", &variables).await;
-        let (admin, viewer) = (session(&variables, tenant, "admin").await, session(&variables, tenant, "viewer").await);
-        let with_session = async |id: &str| Api { session: Some(id.to_owned()), ..system.anonymous().await };
-        let (admin_api, viewer_api) = (with_session(&admin).await, with_session(&viewer).await);
+        let admin = session(&variables, tenant).await;
+        let admin_api = Api { session: Some(admin.clone()), ..system.anonymous().await };
+        let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
+        let viewer = viewer_api.session.clone().unwrap();
         let Traffic { webhooks, deliveries, signatures, standard_signatures } =
             traffic(&system, &admin_api, tenant).await;
         let secrets = hidden(&system, [&admin, &viewer], &webhooks);

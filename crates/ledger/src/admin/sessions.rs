@@ -37,11 +37,13 @@ pub struct Session {
     pub tenant: TenantId,
     /// The user, as the business application names them.
     pub user: String,
-    /// The role; `admin` may manage webhooks.
+    /// The role: [`Session::ADMIN`] may manage webhooks.
     pub role: String,
 }
 
 impl Session {
+    /// The role that may manage webhooks: any other may do nothing.
+    pub const ADMIN: &str = "admin";
     /// The role of a session that can do nothing but begin an administrator's, once: its id is a code to log in with.
     pub const LOGIN_CODE: &str = "login_code";
 }
