@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Stops all dispatchers, within some seconds. Attempts under way end.
+    /// Stops all dispatchers, within three seconds. Attempts under way end.
     On {
         /// Why, for whoever finds it.
         #[arg(long, default_value = "set by an operator")]
@@ -33,7 +33,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
         Some(Command::On { reason }) => {
             away::database(ledger.brake_all(&reason).await)?;
             output::line(
-                "The brake is on: within some seconds no dispatcher begins an attempt. Deliveries wait, and nothing is lost.\n\
+                "The brake is on: within three seconds no dispatcher begins an attempt. Deliveries wait, and nothing is lost.\n\
                  To release it: webhookctl brake off",
             )
         }

@@ -166,3 +166,16 @@ async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, mark: Mark, lost: watch::Sen
 async fn in_time<T>(statements: impl Future<Output = T>) -> Result<T, LedgerError> {
     tokio::time::timeout(PATIENCE, statements).await.map_err(|_| LedgerError::Timeout(PATIENCE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `pg_locks` shows the lock as two halves.
+    #[test]
+    fn the_runbook_asks_for_this_lock_alone() {
+        let runbooks = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/runbooks.md");
+        let halves = format!("({}, {}, 1)", LEADER_LOCK >> 32, LEADER_LOCK & 0xffff_ffff);
+        assert!(std::fs::read_to_string(runbooks).unwrap().contains(&halves), "{halves}");
+    }
+}
