@@ -4,6 +4,7 @@
 mod acks;
 mod confirms;
 mod depth;
+mod parking;
 mod prefetch;
 
 use std::{
