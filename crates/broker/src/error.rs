@@ -79,7 +79,7 @@ impl BrokerError {
                 );
             }
             _ => {
-                tracing::warn!(error, "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again")
+                tracing::warn!(error, "broker.url (WEBHOOKS__BROKER__URL): the broker cannot be reached; trying again");
             }
         }
     }
