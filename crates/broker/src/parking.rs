@@ -181,7 +181,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Removes the messages that were kept from the queue for good, and returns the others to it. Returns how many were
+    /// Removes the messages that were kept from the queue permanently, and returns the others to it. Returns how many were
     /// removed.
     ///
     /// # Errors

@@ -101,7 +101,7 @@ impl Ledger {
     }
 
     /// Takes the schema back to that of a release, the newest migration first, each in a transaction. Returns the migrations that
-    /// were reverted. Another call goes on after an interruption.
+    /// were reverted. Another call continues after an interruption.
     ///
     /// # Errors
     /// [`LedgerError::UnknownRelease`], and [`LedgerError::NoWayBack`] if the schema is older than that of the release, or has

@@ -298,6 +298,7 @@ async fn metrics_count_what_happened_under_labels_from_closed_sets() {
         wait_for(ingest, "webhooks_partitions_ahead_days", 7.0).await;
         wait_for(ingest, "webhooks_retention_behind_days", 0.0).await;
         assert!(metric(ingest, "webhooks_database_transaction_age").await > 0.0);
+        assert!(metric(ingest, "webhooks_database_archive_age_seconds").await > 0.0);
         let calls = metric(ingest, r#"webhooks_ledger_call_seconds_count{call="store"}"#).await;
         assert!(calls >= 1.0, "{calls}");
         let described = described();

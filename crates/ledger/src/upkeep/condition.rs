@@ -90,13 +90,13 @@ pub struct ServerCondition {
     /// The age from which autovacuum freezes a table, in transactions.
     #[diesel(sql_type = BigInt)]
     pub freeze_max_age: i64,
-    /// Whether WAL is archived: `off`, `on` or `always`.
+    /// The archive of WAL: `off`, `on` or `always`.
     #[diesel(sql_type = Text)]
     pub archive_mode: String,
     /// The time since the last WAL file was archived, in seconds; if none was, since the server counts.
     #[diesel(sql_type = Nullable<Double>)]
     pub archive_age: Option<f64>,
-    /// Whether the latest try to archive failed.
+    /// True if the latest try to archive failed.
     #[diesel(sql_type = Bool)]
     pub archive_fails: bool,
     /// The size of this database.

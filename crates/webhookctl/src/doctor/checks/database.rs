@@ -131,10 +131,7 @@ fn standby(server: &ServerCondition) -> Finding {
 fn archive(server: &ServerCondition) -> Finding {
     let id = "database.archive";
     let age = server.archive_age.map(time::Duration::seconds_f64);
-    let told = age.map_or_else(
-        || "no WAL was ever archived".to_owned(),
-        |age| format!("the last WAL file was archived {} ago, or none was since then", lasting(age)),
-    );
+    let silence = age.map_or_else(|| "ever".to_owned(), |age| format!("for {}", lasting(age)));
     if server.archive_mode == "off" {
         let text = "archive_mode is off: a lost disk, or a wrong statement, loses everything since the last copy";
         let remedy = "archive the WAL beside a base backup (operators' pages: Backup and restore); archive_mode = on needs a restart of PostgreSQL";
@@ -142,13 +139,13 @@ fn archive(server: &ServerCondition) -> Finding {
     }
     if server.archive_fails {
         let remedy = "PostgreSQL's log shows the error of archive_command; WAL that is not archived fills the disk (operators' pages: WebhooksArchiveFails)";
-        return Finding::warning(id, format!("archiving WAL fails: {told}"), remedy);
+        return Finding::warning(id, format!("archiving WAL fails: no file was archived {silence}"), remedy);
     }
     match age {
-        Some(age) if age <= ARCHIVED => Finding::ok(id, format!("WAL is archived: {told}")),
+        Some(age) if age <= ARCHIVED => Finding::ok(id, format!("WAL is archived: the last file {} ago", lasting(age))),
         _ => Finding::warning(
             id,
-            format!("{told}: a restore would lose what came later"),
+            format!("no WAL file was archived {silence}: a restore would lose what came later"),
             "set archive_timeout = 300 and reload; if it is set, PostgreSQL's log says why nothing is archived",
         ),
     }

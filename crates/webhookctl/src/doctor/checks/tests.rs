@@ -191,6 +191,13 @@ fn nothing_is_wrong_when_all_is_well() {
 fn the_database_is_judged() {
     use Level::{Error, Warning};
     only("database.version", Error, "older than 15", |seen| server(seen).version_number = 140_019);
+    only("database.archive", Warning, "archive_mode is off", |seen| server(seen).archive_mode = "off".to_owned());
+    only("database.archive", Warning, "archiving WAL fails: no file was archived for 5 min", |seen| {
+        server(seen).archive_fails = true;
+    });
+    only("database.archive", Warning, "no WAL file was archived for 2 h", |seen| {
+        server(seen).archive_age = Some(7_300.0);
+    });
     only("database.durability", Error, "power cut", |seen| server(seen).is_durable = false);
     only("database.durability", Error, "off", |seen| server(seen).synchronous_commit = "off".to_owned());
     only("database.standby", Error, "every commit waits", |seen| server(seen).synchronous = 0);
