@@ -6,7 +6,7 @@ use domain::{Answer, OutcomeClass, WebhookUrl};
 use hyper::{Request, Response, StatusCode, Uri, body::Incoming, header::HeaderValue};
 use hyper_util::{
     client::legacy::{Client, connect::Connected},
-    rt::{TokioExecutor, TokioTimer},
+    rt::TokioTimer,
 };
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout_at};
@@ -14,6 +14,7 @@ use tower_service::Service;
 
 use crate::{
     EgressConfig, EgressError, Post, body,
+    builder::builder,
     connection_counts::ConnectionCounts,
     connector::Connector,
     exchange::{Exchange, ExchangeBody, Exchanges},
@@ -26,14 +27,6 @@ use crate::{
     retry_after::RetryAfter,
     vetted_tcp::VettedTcp,
 };
-
-/// How large an answer's header may be, in bytes.
-const HEADER_LIMIT: usize = 64 * 1024;
-
-/// The limit of an answer's header in lines: more than fit into [`HEADER_LIMIT`] at 33 bytes a line. hyper fills room
-/// for that many at each answer, whatever it has: 4 µs for 2,000 lines, up to 113 µs for 4,096, and more than 1 ms for
-/// all that could fit.
-const LINE_LIMIT: usize = 2000;
 
 /// The age at which a connection gets no further request. A connection that is used all the time would stay with an
 /// address that the receiver's name no longer has.
@@ -202,14 +195,10 @@ fn is_idle_close(response: &Response<Incoming>, exchange: &Exchange) -> bool {
 }
 
 fn client(connector: Connector, idle_timeout: Duration, max_idle_per_host: usize) -> Client<Connector, ExchangeBody> {
-    Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
+    builder()
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle_timeout)
         .pool_max_idle_per_host(max_idle_per_host)
-        .http1_max_buf_size(HEADER_LIMIT)
-        .http1_max_headers(LINE_LIMIT)
-        .http1_ignore_invalid_headers_in_responses(true)
         .http1_title_case_headers(true)
         .build(connector)
 }

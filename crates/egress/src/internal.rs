@@ -9,13 +9,10 @@ use hyper::{
     header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT},
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use tokio::time::timeout;
 
-use crate::{EgressError, causes, host::server_name, limited::Explained};
+use crate::{EgressError, builder::builder, causes, host::server_name, limited::Explained};
 
 /// What an operator decides about requests to an application.
 #[derive(Clone, Debug)]
@@ -96,7 +93,7 @@ impl Internal {
             .with_server_name_resolver(server_name)
             .enable_http1()
             .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(https);
+        let client = builder().pool_max_idle_per_host(0).build(https);
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| EgressError::UserAgent)?;
         Ok(Self { client, uri, timeout, user_agent, answer_limit })
     }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod body;
+mod builder;
 mod causes;
 mod config;
 mod connect_error;

@@ -92,6 +92,23 @@ async fn a_redirect_is_an_answer() {
 }
 
 #[tokio::test]
+async fn an_answer_is_read_like_a_receiver_s() {
+    let lines = |number: usize| (0..number).map(|line| format!("X-{line:05}: {line:021}\r\n")).collect::<String>();
+    for (header, is_read) in [
+        (lines(1_990), true),
+        (lines(2_100), false),
+        (format!("X-Long: {}\r\n", "x".repeat(60_000)), true),
+        (format!("X-Long: {}\r\n", "x".repeat(200_000)), false),
+        ("No Name: 1\r\nX: \u{7}\r\n".to_owned(), true),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{header}Content-Length: 2\r\n\r\n{{}}");
+        let (receiver, _heads) = application(answer, Hangs::Never).await;
+        let answer = ask(config(format!("http://{}/", receiver.address))).await;
+        assert_eq!(answer.is_ok(), is_read, "{header:.20}: {:?}", answer.map(|answer| answer.status));
+    }
+}
+
+#[tokio::test]
 async fn one_deadline_is_over_the_head_and_the_body() {
     for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{"] {
         let (receiver, _heads) = application(answer, Hangs::Afterwards).await;
