@@ -153,9 +153,7 @@ impl Inner {
         Ok(Exchange::of(request::build(post, &self.user_agent)?, &self.counts))
     }
 
-    /// If there are enough unused connections, the request's connection does not return to the pool. Nor does an old
-    /// one, nor one that says that it was idle for too long: its answer to the request itself may still come, and be
-    /// taken for the next one's.
+    /// If there are enough unused connections, the request's connection does not return to the pool. Nor does an old one.
     async fn send_pooled(
         &self,
         request: Request<ExchangeBody>,
@@ -175,11 +173,6 @@ impl Inner {
                 }
             } => response.await,
         };
-        if outcome.as_ref().is_ok_and(|response| is_idle_close(response, exchange))
-            && let Some(connection) = connection.connection_metadata().as_ref()
-        {
-            connection.poison();
-        }
         outcome.map_err(Failure::Client)
     }
 

@@ -19,7 +19,10 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::connection_counts::{ConnectionCounts, Counted};
+use crate::{
+    connection_counts::{ConnectionCounts, Counted},
+    status_line::StatusLine,
+};
 
 /// A request and its answer on a connection, as the sender of the request sees them.
 #[derive(Clone)]
@@ -33,8 +36,8 @@ struct Progress {
     built_at: Instant,
     /// True if the connection had an earlier request, or was open before this one was built.
     is_reused: bool,
-    /// True if a byte was read since the request began.
-    is_answered: bool,
+    /// What was read since the request began.
+    answer: StatusLine,
     waiting: Option<Counted>,
 }
 
@@ -45,7 +48,8 @@ struct Progress {
 #[derive(Clone)]
 pub(crate) struct Exchanges {
     opened_at: Instant,
-    latest: Arc<Mutex<Option<Arc<Mutex<Progress>>>>>,
+    /// Each holds its connection, which holds this. [`Exchanges::close`] ends the cycle.
+    latest: Arc<Mutex<Option<Exchange>>>,
 }
 
 /// A request's body. hyper reads it before it writes the first byte of the request, and then the request begins.
@@ -65,7 +69,7 @@ impl Exchange {
             counts: counts.clone(),
             built_at: Instant::now(),
             is_reused: false,
-            is_answered: false,
+            answer: StatusLine::default(),
             waiting: None,
         }));
         let exchange = Self { progress, connection };
@@ -77,10 +81,10 @@ impl Exchange {
         self.connection.clone()
     }
 
-    /// Returns whether the connection was reused, and no byte came since the request began.
+    /// Returns whether the connection was reused, and no answer has begun since the request did.
     pub(crate) fn is_reused_and_unanswered(&self) -> bool {
         let progress = self.progress.lock();
-        progress.is_reused && !progress.is_answered
+        progress.is_reused && !progress.answer.has_begun()
     }
 
     /// Returns whether the connection was reused.
@@ -95,7 +99,19 @@ impl Exchange {
 
     fn begin(&self) {
         if let Some(exchanges) = self.connection.connection_metadata().as_ref().and_then(Exchanges::of) {
-            exchanges.begin(&self.progress);
+            exchanges.begin(self);
+        }
+    }
+
+    /// Adds what was read. Whatever may follow the answer must not be taken for the next request's answer, so the
+    /// connection gets none. It is marked before hyper sees the answer, and so before anybody can take it.
+    fn read(&self, bytes: &[u8]) {
+        let mut progress = self.progress.lock();
+        progress.answer.read(bytes);
+        if progress.answer.may_be_followed()
+            && let Some(connection) = self.connection.connection_metadata().as_ref()
+        {
+            connection.poison();
         }
     }
 }
@@ -118,24 +134,24 @@ impl Exchanges {
         self.opened_at.elapsed()
     }
 
-    fn begin(&self, next: &Arc<Mutex<Progress>>) {
-        let earlier = self.latest.lock().replace(Arc::clone(next));
-        let mut progress = next.lock();
+    fn begin(&self, next: &Exchange) {
+        let earlier = self.latest.lock().replace(next.clone());
+        let mut progress = next.progress.lock();
         progress.is_reused = earlier.is_some() || self.opened_at < progress.built_at;
         progress.waiting = Some(progress.counts.waiting());
     }
 
-    /// Notes that something was read.
-    pub(crate) fn read(&self) {
+    /// Notes what was read.
+    pub(crate) fn read(&self, bytes: &[u8]) {
         if let Some(latest) = &*self.latest.lock() {
-            latest.lock().is_answered = true;
+            latest.read(bytes);
         }
     }
 
     /// Notes that the connection is closed.
     pub(crate) fn close(&self) {
         if let Some(latest) = self.latest.lock().take() {
-            latest.lock().waiting = None;
+            latest.end();
         }
     }
 }
@@ -173,16 +189,16 @@ mod tests {
         let counts = ConnectionCounts::default();
         let (first, second) = (exchange(&counts), exchange(&counts));
         let connection = Exchanges::opened();
-        connection.read();
+        connection.read(b"HTTP/1.1 200 OK");
         for request in [&first, &second] {
             assert!(!request.is_reused_and_unanswered() && !request.is_reused());
         }
-        connection.begin(&first.progress);
-        connection.read();
+        connection.begin(&first);
+        connection.read(b"HTTP/1.1 200 OK");
         assert!(!first.is_reused_and_unanswered() && !first.is_reused());
-        connection.begin(&second.progress);
+        connection.begin(&second);
         assert!(second.is_reused_and_unanswered() && second.is_reused());
-        connection.read();
+        connection.read(b"HTTP/1.1 200 OK");
         assert!(!second.is_reused_and_unanswered() && second.is_reused());
         assert!(!first.is_reused_and_unanswered());
     }
@@ -197,7 +213,7 @@ mod tests {
             (built_at, false),
             (built_at + Duration::from_nanos(1), false),
         ] {
-            Exchanges { opened_at, latest: Arc::default() }.begin(&request.progress);
+            Exchanges { opened_at, latest: Arc::default() }.begin(&request);
             assert_eq!(request.is_reused_and_unanswered(), is_reused);
             assert_eq!(request.is_reused(), is_reused);
         }
@@ -210,16 +226,16 @@ mod tests {
         let open = [counts.opened(), counts.opened()];
         assert_eq!(counts.unused(), 2);
         let first = exchange(&counts);
-        one.begin(&first.progress);
+        one.begin(&first);
         assert_eq!(counts.unused(), 1);
         // An interim answer is not the answer.
-        one.read();
+        one.read(b"HTTP/1.1 103 ");
         assert_eq!(counts.unused(), 1);
         first.end();
         first.end();
         assert_eq!(counts.unused(), 2);
         let second = exchange(&counts);
-        other.begin(&second.progress);
+        other.begin(&second);
         assert_eq!(counts.unused(), 1);
         other.close();
         assert_eq!(counts.unused(), 2);

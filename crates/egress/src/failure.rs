@@ -41,11 +41,11 @@ impl Failure {
         (OutcomeClass::Protocol, failure_messages::protocol(find(error), io_kind(error)))
     }
 
-    /// Returns whether the connection broke before there was a status.
+    /// Returns whether the connection broke, or gave no HTTP/1.1, before there was a status.
     pub(crate) fn is_break(&self) -> bool {
         let Self::Client(error) = self else { return false };
-        let incomplete = find::<hyper::Error>(error).is_some_and(hyper::Error::is_incomplete_message);
-        incomplete || io_kind(error).is_some_and(failure_messages::is_broken)
+        let ended = find(error).is_some_and(|error: &hyper::Error| error.is_incomplete_message() || error.is_parse());
+        ended || io_kind(error).is_some_and(failure_messages::is_broken)
     }
 }
 

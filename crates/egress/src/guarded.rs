@@ -66,8 +66,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.exchanges.read();
+        let read = &buf.filled()[before..];
+        if !read.is_empty() {
+            self.exchanges.read(read);
         } else if polled.is_ready()
             && let Some(error) = self.broken.take()
         {

@@ -19,6 +19,7 @@ mod own_fault;
 mod request;
 mod resolver;
 mod retry_after;
+mod status_line;
 mod tls_messages;
 mod vetted_tcp;
 

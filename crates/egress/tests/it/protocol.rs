@@ -77,7 +77,7 @@ async fn an_answer_s_header_may_have_far_more_than_a_hundred_lines() {
         (format!("HTTP/1.1 200 OK\r\n{few}Content-Length: 5\r\n\r\nhello"), Success),
         (format!("HTTP/1.1 200 OK\r\n{most}Content-Length: 5\r\n\r\nhello"), Success),
         (format!("HTTP/1.1 500 Oops\r\n{few}Content-Length: 5\r\n\r\nhello"), Status),
-        (format!("HTTP/1.1 103 X\r\n{most}\r\nHTTP/1.1 200 OK\r\n{most}Content-Length: 5\r\n\r\nhello"), Success),
+        (format!("HTTP/1.1 103 X\r\n{most}\r\nHTTP/1.1 500 X\r\n{most}Content-Length: 5\r\n\r\nhello"), Status),
         (format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n{few}\r\n"), Success),
         (format!("HTTP/1.1 200 {}\r\nContent-Length: 5\r\n\r\nhello", reason(60_000)), Success),
         (format!("HTTP/1.1 200 OK\r\n{beyond}Content-Length: 5\r\n\r\nhello"), Protocol),
@@ -91,7 +91,8 @@ async fn an_answer_s_header_may_have_far_more_than_a_hundred_lines() {
             let body: &[u8] = if class == Protocol { b"" } else { b"hello" };
             assert_eq!((answer.class, answer.head.as_slice()), (class, body), "{begin}: {:?}", answer.error);
         }
-        assert_eq!(receiver.accepted(), if class == Protocol { 2 } else { 1 }, "{begin}");
+        let is_reused = class != Protocol && !begin.contains("103");
+        assert_eq!(receiver.accepted(), if is_reused { 1 } else { 2 }, "{begin}");
     }
 }
 

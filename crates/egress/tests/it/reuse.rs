@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use domain::OutcomeClass::{Protocol, Status, Success, Timeout};
 use egress::EgressConfig;
-use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify, time};
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify, task::JoinSet, time};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -211,6 +211,80 @@ async fn what_comes_after_an_answer_answers_no_other_post() {
             assert_eq!((answer.class, answer.error), (Success, None), "{surplus:?}");
         }
         assert_eq!((receiver.received().len(), receiver.accepted()), (20, 20), "{surplus:?}");
+    }
+}
+
+/// A whole answer, as what follows another one.
+const LATE: &str = "HTTP/1.1 500 Late\r\nContent-Length: 0\r\n\r\n";
+
+/// Answers the first request of each connection with this, and any further one with [`LATE`].
+async fn late(authority: &Authority, first: &'static str) -> Receiver {
+    Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+        peer.request().await;
+        peer.send(first).await;
+        while peer.request().await.is_some() && peer.send(LATE).await {}
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_connection_whose_answer_has_no_body_by_its_status_is_not_used_again() {
+    let authority = Authority::new();
+    for (answer, class) in [
+        ("HTTP/1.1 204 No Content\r\n\r\n", Success),
+        ("HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n", Success),
+        ("HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n", Success),
+        ("HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\n\r\n", Success),
+        ("HTTP/1.1 304 Not Modified\r\n\r\n", Status),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", Success),
+    ] {
+        let receiver = late(&authority, answer).await;
+        let egress = egress(&authority, LONG);
+        for _ in 0..3 {
+            assert_eq!(egress.post(post(&receiver.url())).await.class, class, "{answer:?}");
+        }
+        assert_eq!((receiver.received().len(), receiver.accepted()), (3, 3), "{answer:?}");
+        receiver.all_closed().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn posts_that_wait_for_a_connection_do_not_take_one_whose_answer_has_no_body() {
+    let authority = Authority::new();
+    let receiver = late(&authority, "HTTP/1.1 204 No Content\r\n\r\n").await;
+    let egress = Arc::new(egress(&authority, LONG));
+    let mut posts = JoinSet::new();
+    for _ in 0..32 {
+        let (egress, url) = (Arc::clone(&egress), receiver.url());
+        posts.spawn(async move {
+            for _ in 0..8 {
+                let answer = egress.post(post(&url)).await;
+                assert_eq!((answer.class, answer.status, answer.error), (Success, Some(204), None));
+            }
+        });
+    }
+    posts.join_all().await;
+    assert_eq!(receiver.received().len(), 256);
+}
+
+#[tokio::test]
+async fn what_is_no_answer_on_a_reused_connection_is_replaced_once() {
+    let authority = Authority::new();
+    for surplus in ["null", "Hello", "\r\n{\"a\": 1}", "<html>HTTP/1.1 200 OK\r\n\r\n", "HTTP/2 200\r\n\r\n"] {
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+            peer.request().await;
+            peer.send(if peer.number < 3 { OK } else { surplus }).await;
+            peer.request().await;
+            peer.send(surplus).await;
+        })
+        .await;
+        let egress = egress(&authority, LONG);
+        // The second post is repeated. So is the fourth, and its fresh connection gives no answer either.
+        for (class, posts) in [(Success, 1), (Success, 3), (Success, 4), (Protocol, 6)] {
+            let answer = egress.post(post(&receiver.url())).await;
+            assert_eq!((answer.class, receiver.received().len()), (class, posts), "{surplus:?}: {:?}", answer.error);
+        }
+        assert_eq!(receiver.accepted(), 4);
     }
 }
 
