@@ -5,7 +5,7 @@ use domain::WebhookUrl;
 use http_body_util::Full;
 use hyper::{
     Method, Request, Uri,
-    header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT},
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT},
 };
 
 use crate::failure::Failure;
@@ -15,15 +15,15 @@ use crate::failure::Failure;
 pub struct Post {
     /// Its URL.
     pub url: WebhookUrl,
-    /// Headers besides `Content-Type: application/json`, `User-Agent`, `Content-Length` and `Host`, which are added. On
-    /// the wire each word of a name begins with a capital.
+    /// Headers besides `Content-Type: application/json`, `Accept: */*`, `Accept-Encoding: identity`, `User-Agent`,
+    /// `Content-Length` and `Host`, which are added. On the wire each word of a name begins with a capital.
     pub headers: Vec<(&'static str, String)>,
     /// The body, sent as it is.
     pub body: Bytes,
 }
 
 /// How many headers are added to a POST's own.
-const ADDED: usize = 4;
+const ADDED: usize = 6;
 
 /// Builds the request. Its own headers replace those of the same name in `post`.
 pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
@@ -39,6 +39,9 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
         headers.append(name, value);
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // Some firewalls take a request without it for an attack.
+    headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(USER_AGENT, user_agent.clone());
     Ok(request)
 }

@@ -46,6 +46,8 @@ fn post(event_type: EventType) -> Option<String> {
         ("host", "erp.example.com".to_owned()),
         ("content-type", "application/json".to_owned()),
         ("content-length", body.len().to_string()),
+        ("accept", "*/*".to_owned()),
+        ("accept-encoding", "identity".to_owned()),
         ("user-agent", concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned()),
         ("x-service-webhook-id", id.clone()),
         ("x-service-event", event_type.to_string()),

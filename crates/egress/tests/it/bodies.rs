@@ -72,7 +72,6 @@ async fn a_compressed_body_is_kept_as_it_came() {
     let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
     let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
     assert_eq!((answer.class, answer.head), (Success, vec![0x1f, 0x8b, 8, 0]));
-    assert!(!receiver.received()[0].head.to_lowercase().contains("accept-encoding"));
 }
 
 #[tokio::test]

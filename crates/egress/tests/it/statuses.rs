@@ -81,6 +81,7 @@ async fn the_request_is_written_as_the_specification_spells_it() {
     lines.sort_unstable();
     let (host, length) = (format!("Host: {}", receiver.address), format!("Content-Length: {}", body.len()));
     let expected = [
+        ("Accept", "text/html".to_owned()),
         length.as_str(),
         "Content-Type: application/json",
         &host,
@@ -92,6 +93,8 @@ async fn the_request_is_written_as_the_specification_spells_it() {
     assert_eq!(lines, expected);
     assert_eq!(received.body, body);
 }
+        "Accept-Encoding: identity",
+        "Accept: */*",
 
 #[tokio::test]
 async fn a_receiver_that_never_answers_times_out_and_loses_its_connection() {

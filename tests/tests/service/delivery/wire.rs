@@ -33,6 +33,8 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
         let mut names: Vec<_> = one.headers.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         let expected = [
+            "accept",
+            "accept-encoding",
             "content-length",
             "content-type",
             "host",
@@ -46,6 +48,7 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
         ];
         assert_eq!(names, expected);
         assert_eq!(one.header("content-type"), Some("application/json"));
+        assert_eq!([one.header("accept"), one.header("accept-encoding")], [Some("*/*"), Some("identity")]);
         assert_eq!(one.header("content-length"), Some(one.body.len().to_string().as_str()));
         assert_eq!(one.header("x-service-event"), Some("delivery_note.marked_delivered"));
         assert!(one.header("user-agent").unwrap().starts_with("webhooks/"));
