@@ -24,7 +24,6 @@ use crate::{
     own_fault::OwnFault,
     request,
     resolver::Resolver,
-    retry_after::RetryAfter,
     vetted_tcp::VettedTcp,
 };
 
@@ -96,20 +95,18 @@ impl Egress {
         let deadline = start + self.0.timeout;
         let (mut head, mut answered) = (Vec::new(), None);
         let exchange = async {
-            let response = self.0.send(&request).await?;
-            let retry_after = RetryAfter::of(response.headers(), started_at + start.elapsed());
+            let (answer, body) = self.0.send(&request).await?.into_parts();
+            let class = OutcomeClass::of_status(answer.status.as_u16());
+            let now = started_at + start.elapsed();
+            let error = (!class.is_success()).then(|| failure_messages::status(&answer, now));
             // The status decides. A body that outlasts the deadline is only cut short.
-            answered = Some((response.status(), retry_after));
-            body::read(response.into_body(), &mut head).await;
+            answered = Some((class, answer.status.as_u16(), error));
+            body::read(body, &mut head).await;
             Ok::<(), Failure>(())
         };
         let exchanged = timeout_at(deadline, exchange).await.unwrap_or(Err(Failure::Timeout));
         let (class, status, error, own_fault) = match (answered, exchanged) {
-            (Some((status, retry_after)), _) => {
-                let class = OutcomeClass::of_status(status.as_u16());
-                let message = (!class.is_success()).then(|| failure_messages::status(status, retry_after));
-                (class, Some(status.as_u16()), message, None)
-            }
+            (Some((class, status, error)), _) => (class, Some(status), error, None),
             (None, exchanged) => {
                 let failure = exchanged.err().unwrap_or(Failure::Timeout);
                 let (class, message) = failure.verdict(self.0.timeout);

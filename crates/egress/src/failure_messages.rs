@@ -3,9 +3,20 @@
 //! They say what the administrator can act on. They say nothing of what was sent, nor where in a private network a name
 //! led. Text that a peer can influence is `limited` where it is written.
 
-use std::{error::Error, io::ErrorKind, time::Duration};
+use std::{
+    error::Error,
+    fmt::{self, Write},
+    io::ErrorKind,
+    time::Duration,
+};
 
-use hyper::StatusCode;
+use domain::shortened;
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{HeaderName, LOCATION, WWW_AUTHENTICATE},
+    http::response::Parts,
+};
+use time::OffsetDateTime;
 use tls::Failure;
 
 use crate::{
@@ -17,14 +28,50 @@ use crate::{
     tls_messages,
 };
 
-/// Says as well what the receiver asks for, as far as a status or a header is meant for that, and that it is in vain.
-pub(crate) fn status(status: StatusCode, retry_after: Option<RetryAfter>) -> String {
+/// The maximum of a header's value in a message, in characters.
+const VALUE: usize = 128;
+
+/// A message about an answer that came at `now`. Says what the receiver asks for, as far as its status or a header is
+/// meant for that, and that it is in vain.
+pub(crate) fn status(answer: &Parts, now: OffsetDateTime) -> String {
+    let (status, headers) = (answer.status, &answer.headers);
     let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
     let gone = if status == StatusCode::GONE { ", which says that this address is gone for good" } else { "" };
-    let comma = if gone.is_empty() { "" } else { "," };
-    let pause = retry_after.map(|asked| format!("{comma} and asked for {asked}")).unwrap_or_default();
-    let all_the_same = if gone.is_empty() && pause.is_empty() { "" } else { "; the schedule of attempts is fixed" };
-    format!("the receiver answered {}{reason}{gone}{pause}{all_the_same}", status.as_u16())
+    let asked = if status.is_redirection() {
+        values(headers, &LOCATION).map(|place| format!(" and redirects to {place}"))
+    } else if status == StatusCode::UNAUTHORIZED {
+        values(headers, &WWW_AUTHENTICATE).map(|scheme| format!(" and asks for {scheme}"))
+    } else {
+        None
+    };
+    let comma = if gone.is_empty() && asked.is_none() { "" } else { "," };
+    let pause = RetryAfter::of(headers, now).map(|pause| format!("{comma} and asked for {pause}")).unwrap_or_default();
+    let in_vain = if !gone.is_empty() || !pause.is_empty() {
+        "; the schedule of attempts is fixed"
+    } else if status.is_redirection() && asked.is_some() {
+        "; redirects are not followed"
+    } else {
+        ""
+    };
+    format!("the receiver answered {}{reason}{gone}{}{pause}{in_vain}", status.as_u16(), asked.unwrap_or_default())
+}
+
+/// The values of a header, escaped and cut.
+fn values(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let values: Vec<_> = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    (!values.is_empty()).then(|| shortened(Escaped(&values.join(", ")), VALUE))
+}
+
+/// A text whose control characters and invisible ones are escaped.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|character| match character {
+            '"' | '\'' | '\\' => f.write_char(character),
+            _ => write!(f, "{}", character.escape_debug()),
+        })
+    }
 }
 
 pub(crate) fn timeout(limit: Duration) -> String {
@@ -98,33 +145,75 @@ pub(crate) fn protocol(hyper: Option<&hyper::Error>, io: Option<ErrorKind>) -> S
 
 #[cfg(test)]
 mod tests {
+    use hyper::{Response, header::HeaderValue};
+    use time::macros::datetime;
+
     use super::*;
 
+    fn said(code: u16, headers: &[(&'static str, &str)]) -> String {
+        let mut answer = Response::builder().status(code);
+        for (name, value) in headers {
+            answer = answer.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        status(&answer.body(()).unwrap().into_parts().0, datetime!(2026-11-24 10:00 UTC))
+    }
+
     #[test]
-    fn what_a_receiver_asks_for_is_said_and_that_the_schedule_is_fixed() {
-        let minutes = Some(RetryAfter::Seconds(120));
-        for (code, retry_after, message) in [
-            (503, None, "the receiver answered 503 Service Unavailable"),
+    fn what_a_receiver_asks_for_is_said_and_that_it_is_in_vain() {
+        let pause = ("retry-after", "120");
+        for (code, headers, message) in [
+            (503, &[][..], "the receiver answered 503 Service Unavailable"),
             (
                 410,
-                None,
+                &[],
                 "the receiver answered 410 Gone, which says that this address is gone for good; \
                  the schedule of attempts is fixed",
             ),
             (
                 429,
-                minutes,
+                &[pause],
                 "the receiver answered 429 Too Many Requests and asked for a pause of 2 min; \
                  the schedule of attempts is fixed",
             ),
             (
                 410,
-                minutes,
+                &[pause],
                 "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause \
                  of 2 min; the schedule of attempts is fixed",
             ),
+            (
+                308,
+                &[("location", "https://example.com/new?a=\"b\"")],
+                "the receiver answered 308 Permanent Redirect and redirects to https://example.com/new?a=\"b\"; \
+                 redirects are not followed",
+            ),
+            (304, &[], "the receiver answered 304 Not Modified"),
+            (
+                302,
+                &[("location", "/busy"), pause],
+                "the receiver answered 302 Found and redirects to /busy, and asked for a pause of 2 min; \
+                 the schedule of attempts is fixed",
+            ),
+            (
+                401,
+                &[("www-authenticate", "Bearer realm=\"api\""), ("www-authenticate", "Basic")],
+                "the receiver answered 401 Unauthorized and asks for Bearer realm=\"api\", Basic",
+            ),
+            (401, &[("location", "/")], "the receiver answered 401 Unauthorized"),
+            (503, &[("location", "/"), ("www-authenticate", "Basic")], "the receiver answered 503 Service Unavailable"),
         ] {
-            assert_eq!(status(StatusCode::from_u16(code).unwrap(), retry_after), message);
+            assert_eq!(said(code, headers), message);
+        }
+    }
+
+    #[test]
+    fn what_a_header_says_is_escaped_and_short() {
+        let odd = said(301, &[("location", "/\t\u{202e}<b>\u{200b}\u{fc}")]);
+        assert!(odd.contains(" to /\\t\\u{202e}<b>\\u{200b}\u{fc}; "), "{odd}");
+        for long in ["x", "\u{202e}"] {
+            let message = said(401, &[("www-authenticate", long.repeat(10_000).as_str())]);
+            let value = message.split_once(" asks for ").unwrap().1;
+            assert_eq!((value.chars().count(), value.ends_with('…')), (VALUE, true));
         }
     }
 }

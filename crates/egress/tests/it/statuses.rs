@@ -13,7 +13,18 @@ async fn the_status_decides() {
         ("200 OK", Success, 200, None),
         ("202 Whatever", Success, 202, None),
         ("299 ", Success, 299, None),
-        ("302 Found\r\nLocation: https://127.0.0.1:1/", Status, 302, Some("the receiver answered 302 Found")),
+        (
+            "302 Found\r\nLocation: https://127.0.0.1:1/",
+            Status,
+            302,
+            Some("the receiver answered 302 Found and redirects to https://127.0.0.1:1/; redirects are not followed"),
+        ),
+        (
+            "401 X\r\nWWW-Authenticate: Basic realm=\"a\"",
+            Status,
+            401,
+            Some("the receiver answered 401 Unauthorized and asks for Basic realm=\"a\""),
+        ),
         ("400 <script>", Status, 400, Some("the receiver answered 400 Bad Request")),
         (
             "503 Busy\r\nRetry-After: 120",
