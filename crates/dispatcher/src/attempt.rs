@@ -57,6 +57,12 @@ impl Sender {
             Err(refused) => (refusal(format!("the URL {refused}"), now), None),
         };
         hide_digests(&mut answer.head, &signature, standard.as_deref());
+        // It may quote a header of the answer.
+        answer.error = answer.error.map(|error| {
+            let mut error = error.into_bytes();
+            hide_digests(&mut error, &signature, standard.as_deref());
+            String::from_utf8_lossy(&error).into_owned()
+        });
         // The ledger compares it with others' times.
         let began = answer.started_at;
         answer.started_at = self.shared.database.now() - answer.elapsed;
@@ -104,32 +110,39 @@ fn refusal(error: String, now: OffsetDateTime) -> Answer {
 /// Fewer digits of a digest than this reveal nothing.
 const DIGITS: usize = 8;
 
-/// Masks the signatures in an answer: a receiver may echo them, and they must not be stored. Knows them as they were
-/// sent, and with the slashes that some write into JSON.
-fn hide_digests(head: &mut [u8], signature: &str, standard: Option<&str>) {
-    if head.is_empty() {
-        return;
-    }
-    hide(head, signature.rsplit('=').next().unwrap_or_default());
+/// Masks the signatures in what a receiver sent: it may echo them, and they must not be stored.
+fn hide_digests(text: &mut [u8], signature: &str, standard: Option<&str>) {
+    hide(text, signature.rsplit('=').next().unwrap_or_default());
     if let Some((_, digest)) = standard.and_then(|standard| standard.split_once(',')) {
         // Some escape or drop the padding.
-        let digest = digest.trim_end_matches('=');
-        hide(head, digest);
-        hide(head, &digest.replace('/', "\\/"));
+        hide(text, digest.trim_end_matches('='));
     }
 }
 
-fn hide(head: &mut [u8], digest: &str) {
-    let digest = digest.as_bytes();
-    while let Some(at) = head.windows(digest.len().max(1)).position(|part| part == digest) {
-        head[at..at + digest.len()].fill(b'*');
+/// Masks a digest, also one that is cut.
+fn hide(text: &mut [u8], digest: &str) {
+    let mut at = 0;
+    while at < text.len() {
+        let (digits, length) = begins_with(&text[at..], digest);
+        if digits >= DIGITS {
+            text[at..at + length].fill(b'*');
+        }
+        at += 1;
     }
-    // The kept part of the answer may end within the digest.
-    let cut = (DIGITS..digest.len()).rev().find(|digits| head.ends_with(&digest[..*digits]));
-    if let Some(digits) = cut {
-        let end = head.len();
-        head[end - digits..].fill(b'*');
+}
+
+/// The digits of a digest with which a text begins, and their length in bytes. Knows the slashes that some write into JSON.
+fn begins_with(text: &[u8], digest: &str) -> (usize, usize) {
+    let (mut digits, mut length) = (0, 0);
+    for digit in digest.bytes() {
+        match &text[length..] {
+            [first, ..] if *first == digit => length += 1,
+            [b'\\', b'/', ..] if digit == b'/' => length += 2,
+            _ => break,
+        }
+        digits += 1;
     }
+    (digits, length)
 }
 
 #[cfg(test)]
@@ -142,7 +155,7 @@ mod tests {
     fn an_answer_that_repeats_the_signature_is_kept_without_it() {
         let mut head = b"v1=abcdef0123, again abcdef0123, abcdef01.".to_vec();
         hide_digests(&mut head, SIGNED, None);
-        assert_eq!(head, b"v1=**********, again **********, abcdef01.");
+        assert_eq!(head, b"v1=**********, again **********, ********.");
         let mut short = b"ok".to_vec();
         hide_digests(&mut short, SIGNED, None);
         assert_eq!(short, b"ok");
@@ -158,5 +171,12 @@ mod tests {
         hide_digests(&mut head, SIGNED, Some("v1,ab/defgh+k="));
         let kept = String::from_utf8(head).unwrap();
         assert_eq!(kept, r#"{"a":"v1,**********=","b":"v1,***********\u003d","c":"v1=**********"}, v1,********"#);
+        for (echo, kept) in
+            [(r"abcdefgh\/i/k", "*************"), ("abcdefgh/i/k", "************"), ("abcdefg/", "abcdefg/")]
+        {
+            let mut head = echo.as_bytes().to_vec();
+            hide(&mut head, "abcdefgh/i/k");
+            assert_eq!(head, kept.as_bytes());
+        }
     }
 }
