@@ -40,6 +40,8 @@ impl Sender {
         let (t, id_text) = (now.unix_timestamp(), id.to_string());
         let signature = sign(secret, &body, t);
         let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
+        // The ledger compares it with others' times.
+        let started_at = self.shared.database.now();
         let (mut answer, own_fault) = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let mut headers = vec![
@@ -63,9 +65,7 @@ impl Sender {
             hide_digests(&mut error, &signature, standard.as_deref());
             String::from_utf8_lossy(&error).into_owned()
         });
-        // The ledger compares it with others' times.
-        let began = answer.started_at;
-        answer.started_at = self.shared.database.now() - answer.elapsed;
+        let began = std::mem::replace(&mut answer.started_at, started_at);
         tracing::debug!(
             delivery = %id,
             webhook = %destination.webhook,

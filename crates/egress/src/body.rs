@@ -1,5 +1,7 @@
 //! Reads an answer's body, no further than is useful.
 
+use std::time::Duration;
+
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
@@ -9,8 +11,11 @@ const KEPT: usize = 1024;
 /// How much of an answer's body is read, in bytes. A connection whose answer ends within it can be reused.
 const READ: usize = 16 * 1024;
 
-/// Reads until the end, the limit or the first error, and keeps the first bytes in `head`. It is bounded in bytes, not
-/// in time: the caller sets the deadline, and `head` outlives it.
+/// The time for the body of a successful answer: it changes nothing any more, and the attempt holds its slot.
+pub(crate) const TIME_AFTER_SUCCESS: Duration = Duration::from_millis(250);
+
+/// Reads until the end, the limit or the first error, and keeps the first bytes in `head`. Bounded in bytes, not in
+/// time: the caller sets the deadline, and `head` outlives it.
 pub(crate) async fn read(mut body: Incoming, head: &mut Vec<u8>) {
     let mut read = 0;
     while !body.is_end_stream() && read < READ {

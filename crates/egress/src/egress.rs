@@ -9,7 +9,7 @@ use hyper_util::{
     rt::TokioTimer,
 };
 use time::OffsetDateTime;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use crate::{
@@ -96,26 +96,32 @@ impl Egress {
         let (mut head, mut answered) = (Vec::new(), None);
         let exchange = async {
             let (answer, body) = self.0.send(&request).await?.into_parts();
-            let class = OutcomeClass::of_status(answer.status.as_u16());
-            let now = started_at + start.elapsed();
-            let error = (!class.is_success()).then(|| failure_messages::status(&answer, now));
-            // The status decides. A body that outlasts the deadline is only cut short.
-            answered = Some((class, answer.status.as_u16(), error));
-            body::read(body, &mut head).await;
+            let (elapsed, class) = (start.elapsed(), OutcomeClass::of_status(answer.status.as_u16()));
+            let error = (!class.is_success()).then(|| failure_messages::status(&answer, started_at + elapsed));
+            // The status decides. A body that outlasts its time is only cut short.
+            answered = Some((class, answer.status.as_u16(), error, elapsed));
+            let rest = body::read(body, &mut head);
+            match class.is_success() {
+                true => timeout(body::TIME_AFTER_SUCCESS, rest).await.unwrap_or_default(),
+                false => rest.await,
+            }
             Ok::<(), Failure>(())
         };
         let exchanged = timeout_at(deadline, exchange).await.unwrap_or(Err(Failure::Timeout));
-        let (class, status, error, own_fault) = match (answered, exchanged) {
-            (Some((class, status, error)), _) => (class, Some(status), error, None),
+        let (class, status, error, own_fault, elapsed) = match (answered, exchanged) {
+            (Some((class, status, error, elapsed)), _) => {
+                let elapsed = if class.is_success() { elapsed } else { start.elapsed() };
+                (class, Some(status), error, None, elapsed)
+            }
             (None, exchanged) => {
                 let failure = exchanged.err().unwrap_or(Failure::Timeout);
                 let (class, message) = failure.verdict(self.0.timeout);
-                (class, None, Some(message), OwnFault::of(&failure))
+                (class, None, Some(message), OwnFault::of(&failure), start.elapsed())
             }
         };
         // Each text is limited where it is made. This catches any that is not.
         let error = error.map(limited);
-        (Answer { class, status, head, error, started_at, elapsed: start.elapsed() }, own_fault)
+        (Answer { class, status, head, error, started_at, elapsed }, own_fault)
     }
 
     /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS

@@ -1,6 +1,9 @@
 //! What a receiver may do with the body of its answer.
 
-use std::future::pending;
+use std::{
+    future::pending,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use domain::OutcomeClass::{Status, Success};
@@ -9,6 +12,9 @@ use tokio::{sync::mpsc, time::timeout};
 use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver};
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
+
+/// The time for the body of a successful answer.
+const AFTER_SUCCESS: Duration = Duration::from_millis(250);
 
 /// Answers with a header, and then with the same piece of body again and again.
 async fn endless(authority: &Authority, header: &'static str, piece: Vec<u8>) -> Receiver {
@@ -40,17 +46,45 @@ async fn an_endless_body_is_cut_short_and_the_status_counts() {
     }
 }
 
+/// Answers a request with this, and then hangs.
+async fn stalling(authority: &Authority, text: &'static str) -> Receiver {
+    Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+        peer.request().await;
+        peer.send(text).await;
+        peer.gone().await;
+    })
+    .await
+}
+
 #[tokio::test]
-async fn a_body_that_stalls_is_cut_short_at_the_deadline_and_the_status_counts() {
+async fn a_body_that_stalls_after_a_success_is_cut_short_and_the_time_to_the_status_counts() {
     let authority = Authority::new();
-    for (status, class) in [("200 OK", Success), ("500 Oops", Status)] {
-        let text = format!("HTTP/1.1 {status}\r\nContent-Length: 100\r\n\r\nthe beginning");
-        let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
-        let answer = egress(&authority, SHORT).post(post(&receiver.url())).await;
-        assert_eq!((answer.class, answer.head.as_slice()), (class, &b"the beginning"[..]));
-        assert!(answer.elapsed >= SHORT && answer.elapsed < SHORT * 3, "{:?}", answer.elapsed);
+    for text in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe beginning",
+        "HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\nd\r\nthe beginning\r\n",
+        "HTTP/1.1 205 Reset Content\r\n\r\nthe beginning",
+        "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\nthe beginning",
+    ] {
+        let receiver = stalling(&authority, text).await;
+        let egress = egress(&authority, LONG);
+        let began = Instant::now();
+        let answer = egress.post(post(&receiver.url())).await;
+        assert_eq!((answer.class, answer.error, answer.head.as_slice()), (Success, None, &b"the beginning"[..]));
+        let took = began.elapsed();
+        assert!(took >= AFTER_SUCCESS && took < LONG, "{took:?}");
+        assert!(answer.elapsed <= took - AFTER_SUCCESS, "{:?} of {took:?}", answer.elapsed);
         receiver.all_closed().await;
     }
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_after_a_failure_is_cut_short_at_the_deadline_and_the_status_counts() {
+    let authority = Authority::new();
+    let receiver = stalling(&authority, "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\nthe beginning").await;
+    let answer = egress(&authority, SHORT).post(post(&receiver.url())).await;
+    assert_eq!((answer.class, answer.head.as_slice()), (Status, &b"the beginning"[..]));
+    assert!(answer.elapsed >= SHORT && answer.elapsed < SHORT * 3, "{:?}", answer.elapsed);
+    receiver.all_closed().await;
 }
 
 #[tokio::test]

@@ -81,6 +81,7 @@ async fn the_request_is_written_as_the_specification_spells_it() {
         ("X-Service-Event", "quote.closed".to_owned()),
         ("X-Service-Signature", "t=1,v1=00".to_owned()),
         ("User-Agent", "another".to_owned()),
+        ("Accept", "text/html".to_owned()),
     ];
     let mut body: Vec<u8> = (0..=255).collect();
     body.extend("{\"a\": 1.0,\"\u{fc}\":\r\n []}".bytes());
@@ -92,7 +93,8 @@ async fn the_request_is_written_as_the_specification_spells_it() {
     lines.sort_unstable();
     let (host, length) = (format!("Host: {}", receiver.address), format!("Content-Length: {}", body.len()));
     let expected = [
-        ("Accept", "text/html".to_owned()),
+        "Accept-Encoding: identity",
+        "Accept: */*",
         length.as_str(),
         "Content-Type: application/json",
         &host,
@@ -104,8 +106,6 @@ async fn the_request_is_written_as_the_specification_spells_it() {
     assert_eq!(lines, expected);
     assert_eq!(received.body, body);
 }
-        "Accept-Encoding: identity",
-        "Accept: */*",
 
 #[tokio::test]
 async fn a_receiver_that_never_answers_times_out_and_loses_its_connection() {
