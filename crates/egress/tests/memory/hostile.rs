@@ -74,7 +74,7 @@ impl Hostility {
     /// The client's deadline. It is short for what only the deadline ends.
     pub(crate) const fn patience(self) -> Duration {
         match self {
-            NeverAnswers | DripsItsHeader | DripsItsBody | SendsInterimAnswers => SHORT,
+            NeverAnswers | DripsItsHeader | SendsInterimAnswers => SHORT,
             _ => LONG,
         }
     }
@@ -91,7 +91,7 @@ impl Hostility {
     pub(crate) fn judge(self, answer: &Answer) {
         let good = match self {
             NeverAnswers | DripsItsHeader | SendsInterimAnswers => is_timeout(answer) && answer.elapsed >= SHORT,
-            DripsItsBody => answer.class == Success && answer.elapsed >= SHORT && answer.head.starts_with(b"xx"),
+            DripsItsBody => answer.class == Success && answer.elapsed < SHORT && answer.head.starts_with(b"xx"),
             NeverEndsItsBody | ChunksOfOneByte => answer.class == Success && answer.head == [b'x'; 1024],
             EndsItsManyHeaderLines => answer.class == Success,
             SendsABomb => answer.class == Success && answer.head == bomb()[..1024],
