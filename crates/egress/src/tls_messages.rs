@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use domain::shortened;
 use time::OffsetDateTime;
-use tls::Failure;
+use tls::{Failure, Whose};
 
 use crate::limited::quoted;
 
@@ -32,11 +32,13 @@ pub(crate) fn closed() -> String {
 
 fn wrong<'a>(failure: &'a Failure<'_>) -> Cow<'a, str> {
     let handshake = match failure {
-        Failure::Expired(None) => return "the certificate has expired".into(),
-        Failure::Expired(Some(second)) => return format!("the certificate expired on {}", date(*second)).into(),
-        Failure::NotValidYet(None) => return "the certificate is not valid yet".into(),
-        Failure::NotValidYet(Some(second)) => {
-            return format!("the certificate is not valid before {}", date(*second)).into();
+        Failure::Expired(whose, None) => return format!("{} has expired", named(*whose)).into(),
+        Failure::Expired(whose, Some(second)) => {
+            return format!("{} expired on {}", named(*whose), date(*second)).into();
+        }
+        Failure::NotValidYet(whose, None) => return format!("{} is not valid yet", named(*whose)).into(),
+        Failure::NotValidYet(whose, Some(second)) => {
+            return format!("{} is not valid before {}", named(*whose), date(*second)).into();
         }
         Failure::UnknownIssuer => return "the certificate is signed by an unknown authority".into(),
         Failure::BadSignature => {
@@ -77,8 +79,11 @@ fn wrong<'a>(failure: &'a Failure<'_>) -> Cow<'a, str> {
 
 fn remedy(failure: &Failure<'_>) -> Cow<'static, str> {
     match failure {
-        Failure::Expired(_) => "ask the receiver's operator to renew it".into(),
-        Failure::NotValidYet(_) => "ask the receiver's operator for one that is valid now".into(),
+        Failure::Expired(Whose::Own, _) => "ask the receiver's operator to renew it".into(),
+        Failure::NotValidYet(Whose::Own, _) => "ask the receiver's operator for one that is valid now".into(),
+        Failure::Expired(Whose::Intermediate, _) | Failure::NotValidYet(Whose::Intermediate, _) => {
+            "ask the receiver's operator to send the authority's current one".into()
+        }
         Failure::UnknownIssuer => "ask the receiver's operator for one of a public authority, and to send the \
                                    intermediate certificates with it"
             .into(),
@@ -123,6 +128,13 @@ fn remedy(failure: &Failure<'_>) -> Cow<'static, str> {
     }
 }
 
+const fn named(whose: Whose) -> &'static str {
+    match whose {
+        Whose::Own => "the receiver's own certificate",
+        Whose::Intermediate => "an intermediate certificate that the receiver sends",
+    }
+}
+
 fn date(second: u64) -> String {
     let second = i64::try_from(second).unwrap_or(i64::MAX);
     OffsetDateTime::from_unix_timestamp(second).map_or_else(
@@ -140,10 +152,10 @@ mod tests {
     fn each_message_says_whom_to_ask_for_what_and_fits() {
         let long = "x".repeat(1000);
         let failures = [
-            Failure::Expired(None),
-            Failure::Expired(Some(u64::MAX)),
-            Failure::NotValidYet(None),
-            Failure::NotValidYet(Some(u64::MAX)),
+            Failure::Expired(Whose::Own, None),
+            Failure::Expired(Whose::Intermediate, Some(u64::MAX)),
+            Failure::NotValidYet(Whose::Own, None),
+            Failure::NotValidYet(Whose::Intermediate, Some(u64::MAX)),
             Failure::UnknownIssuer,
             Failure::WrongName(None),
             Failure::WrongName(Some(long.as_str().into())),

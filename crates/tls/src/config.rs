@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use rustls::{
     ClientConfig, ConfigBuilder, RootCertStore,
-    client::WantsClientCert,
+    client::{WantsClientCert, WebPkiServerVerifier},
     pki_types::{CertificateDer, pem, pem::PemObject},
     version::{TLS12, TLS13},
 };
+
+use crate::verifier::Verifier;
 
 /// The configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -54,8 +56,11 @@ pub(crate) fn public_authorities() -> RootCertStore {
 /// The beginning of every client's configuration.
 pub(crate) fn trusting(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+    let verifier = verifier.map_err(|error| rustls::Error::General(error.to_string()))?;
     let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
-    Ok(builder.with_root_certificates(roots))
+    // It refuses what the library's own verifier refuses.
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier(verifier))))
 }
 
 pub(crate) fn add(roots: &mut RootCertStore, pem: &[u8]) -> Result<(), TlsError> {

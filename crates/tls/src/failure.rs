@@ -10,12 +10,14 @@ use std::{
 use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible, PeerMisbehaved};
 use time::OffsetDateTime;
 
+use crate::verifier::WrongDatesOfIntermediate;
+
 /// Why a TLS connection failed. The texts may hold what the peer sent: whoever shows one bounds it.
 pub enum Failure<'a> {
-    /// The certificate has expired. The second after 1970 of its end, where it is known.
-    Expired(Option<u64>),
-    /// The certificate is not valid yet. The second after 1970 of its beginning, where it is known.
-    NotValidYet(Option<u64>),
+    /// A certificate has expired. The second after 1970 of its end, where it is known.
+    Expired(Whose, Option<u64>),
+    /// A certificate is not valid yet. The second after 1970 of its beginning, where it is known.
+    NotValidYet(Whose, Option<u64>),
     /// No authority that is trusted has signed the certificate.
     UnknownIssuer,
     /// The certificate is for other names than the one asked for, which is given where it is known.
@@ -53,6 +55,15 @@ pub enum Failure<'a> {
     InternalError,
     /// Anything else.
     Other(&'a dyn Display),
+}
+
+/// The owner of a certificate whose dates are wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The peer itself.
+    Own,
+    /// An authority between the peer and a trusted one. The peer sends its certificate.
+    Intermediate,
 }
 
 impl<'a> Failure<'a> {
@@ -110,10 +121,12 @@ impl<'a> Failure<'a> {
 
     fn of_certificate(error: &'a CertificateError) -> Self {
         match error {
-            CertificateError::Expired => Self::Expired(None),
-            CertificateError::ExpiredContext { not_after, .. } => Self::Expired(Some(not_after.as_secs())),
-            CertificateError::NotValidYet => Self::NotValidYet(None),
-            CertificateError::NotValidYetContext { not_before, .. } => Self::NotValidYet(Some(not_before.as_secs())),
+            CertificateError::Expired => Self::Expired(Whose::Own, None),
+            CertificateError::ExpiredContext { not_after, .. } => Self::Expired(Whose::Own, Some(not_after.as_secs())),
+            CertificateError::NotValidYet => Self::NotValidYet(Whose::Own, None),
+            CertificateError::NotValidYetContext { not_before, .. } => {
+                Self::NotValidYet(Whose::Own, Some(not_before.as_secs()))
+            }
             CertificateError::UnknownIssuer => Self::UnknownIssuer,
             CertificateError::BadSignature => Self::BadSignature,
             CertificateError::UnsupportedSignatureAlgorithmContext { .. }
@@ -121,10 +134,19 @@ impl<'a> Failure<'a> {
             CertificateError::NotValidForName => Self::WrongName(None),
             CertificateError::NotValidForNameContext { expected, .. } => Self::WrongName(Some(expected.to_str())),
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => Self::NotForServers,
-            CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
-                Some(webpki::Error::CaUsedAsEndEntity) => Self::Authority,
-                _ => Self::Certificate(other),
-            },
+            CertificateError::Other(other) => {
+                if let Some(dates) = other.0.downcast_ref::<WrongDatesOfIntermediate>() {
+                    return match Self::of_certificate(&dates.0) {
+                        Self::NotValidYet(_, from) => Self::NotValidYet(Whose::Intermediate, from),
+                        Self::Expired(_, since) => Self::Expired(Whose::Intermediate, since),
+                        other => other,
+                    };
+                }
+                match other.0.downcast_ref::<webpki::Error>() {
+                    Some(webpki::Error::CaUsedAsEndEntity) => Self::Authority,
+                    _ => Self::Certificate(other),
+                }
+            }
             other => Self::Certificate(other),
         }
     }
@@ -138,16 +160,14 @@ const ACCEPTED: &str = "TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20; 
 impl Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expired(None) => f.write_str("the server's certificate has expired"),
-            Self::Expired(Some(second)) => write!(f, "the server's certificate expired on {}", date(*second)),
-            Self::NotValidYet(None) => {
-                f.write_str("the server's certificate is not valid yet: check the clock of this machine")
+            Self::Expired(whose, None) => write!(f, "{whose} has expired"),
+            Self::Expired(whose, Some(second)) => write!(f, "{whose} expired on {}", date(*second)),
+            Self::NotValidYet(whose, None) => {
+                write!(f, "{whose} is not valid yet: check the clock of this machine")
             }
-            Self::NotValidYet(Some(second)) => write!(
-                f,
-                "the server's certificate is not valid before {}: check the clock of this machine",
-                date(*second)
-            ),
+            Self::NotValidYet(whose, Some(second)) => {
+                write!(f, "{whose} is not valid before {}: check the clock of this machine", date(*second))
+            }
             Self::UnknownIssuer => f.write_str(
                 "the server's certificate is signed by an unknown authority: the authority is not among the trusted \
                  ones, or the server does not send its intermediate certificates",
@@ -195,6 +215,15 @@ impl Display for Failure<'_> {
             }
             Self::Other(reason) => write!(f, "the TLS connection failed: {reason}"),
         }
+    }
+}
+
+impl Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Own => "the server's certificate",
+            Self::Intermediate => "an intermediate certificate that the server sends",
+        })
     }
 }
 

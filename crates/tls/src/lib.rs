@@ -5,9 +5,10 @@ mod failure;
 mod files;
 mod local;
 mod server;
+mod verifier;
 
 pub use config::{TlsError, client_config};
-pub use failure::{Failure, FailureText};
+pub use failure::{Failure, FailureText, Whose};
 pub use files::{ClientFiles, FileError, IdentityFiles, Role, password};
 pub use local::is_this_machine;
 pub use rustls::{ClientConfig, pki_types::ServerName};

@@ -42,7 +42,19 @@ impl Authority {
         let mut params = params(names);
         oddity(&mut params);
         let certificate = params.signed_by(&key, &self.0).unwrap();
-        acceptor(certificate.der().clone(), &key)
+        acceptor(vec![certificate.der().clone()], &key)
+    }
+
+    /// The same, with a certificate that is signed by another authority, which this one has signed.
+    pub(crate) fn acceptor_through(&self, names: &[&str], oddity: impl FnOnce(&mut CertificateParams)) -> TlsAcceptor {
+        let mut between = CertificateParams::default();
+        between.distinguished_name.push(DnType::CommonName, "between");
+        between.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        oddity(&mut between);
+        let between = CertifiedIssuer::signed_by(between, KeyPair::generate().unwrap(), &self.0).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params(names).signed_by(&key, &between).unwrap();
+        acceptor(vec![certificate.der().clone(), between.der().clone()], &key)
     }
 }
 
@@ -56,17 +68,17 @@ pub(crate) fn self_signed_with(names: &[&str], oddity: impl FnOnce(&mut Certific
     let key = KeyPair::generate().unwrap();
     let mut params = params(names);
     oddity(&mut params);
-    acceptor(params.self_signed(&key).unwrap().der().clone(), &key)
+    acceptor(vec![params.self_signed(&key).unwrap().der().clone()], &key)
 }
 
 fn params(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>()).unwrap()
 }
 
-fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
+fn acceptor(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> TlsAcceptor {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
     // The certificate is not checked against its key, as the client is to meet odd ones.
-    let key = CertifiedKey::new(vec![certificate], ring::sign::any_supported_type(&key).unwrap());
+    let key = CertifiedKey::new(chain, ring::sign::any_supported_type(&key).unwrap());
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -63,7 +63,7 @@ const CERTIFICATES: [(Oddity, &str); 4] = [
             params.distinguished_name.push(DnType::CommonName, "\u{202e}<b>".repeat(6000));
             params.not_after = rcgen::date_time_ymd(2026, 1, 2);
         },
-        "the certificate expired on 2026-01-02",
+        "the receiver's own certificate expired on 2026-01-02",
     ),
 ];
 

@@ -1,7 +1,7 @@
 //! Receivers whose TLS or certificate is unacceptable.
 
 use domain::OutcomeClass::{Success, Tls};
-use rcgen::{BasicConstraints, IsCa, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, date_time_ymd};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc,
@@ -33,16 +33,6 @@ async fn certificates_that_do_not_verify_are_refused_with_the_reason() {
                    authority, and to send the intermediate certificates with it";
     assert_eq!(refusal(&authority, self_signed(&local)).await, unknown);
     assert_eq!(refusal(&authority, Authority::named("another").acceptor(&local)).await, unknown);
-    let expired = authority.acceptor_with(&local, |params| params.not_after = date_time_ymd(2026, 1, 2));
-    assert_eq!(
-        refusal(&authority, expired).await,
-        "the certificate expired on 2026-01-02; ask the receiver's operator to renew it"
-    );
-    let early = authority.acceptor_with(&local, |params| params.not_before = date_time_ymd(2999, 1, 2));
-    assert_eq!(
-        refusal(&authority, early).await,
-        "the certificate is not valid before 2999-01-02; ask the receiver's operator for one that is valid now"
-    );
     let other = authority.acceptor(&["example.com"]);
     assert_eq!(
         refusal(&authority, other).await,
@@ -59,6 +49,31 @@ async fn certificates_that_do_not_verify_are_refused_with_the_reason() {
     // It has the name of the trusted authority.
     let namesake = refusal(&authority, Authority::new().acceptor(&local)).await;
     assert!(namesake.starts_with("the certificate is signed by an unknown authority, or "), "{namesake}");
+}
+
+#[tokio::test]
+async fn wrong_dates_are_the_receiver_s_own_or_those_of_an_intermediate() {
+    let (authority, local) = (Authority::new(), ["127.0.0.1"]);
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2026, 1, 2);
+    let early = |params: &mut CertificateParams| params.not_before = date_time_ymd(2999, 1, 2);
+    let (own, between) = ("the receiver's own certificate", "an intermediate certificate that the receiver sends");
+    let current = "ask the receiver's operator to send the authority's current one";
+    for (acceptor, message) in [
+        (
+            authority.acceptor_with(&local, expired),
+            format!("{own} expired on 2026-01-02; ask the receiver's operator to renew it"),
+        ),
+        (
+            authority.acceptor_with(&local, early),
+            format!("{own} is not valid before 2999-01-02; ask the receiver's operator for one that is valid now"),
+        ),
+        (authority.acceptor_through(&local, expired), format!("{between} expired on 2026-01-02; {current}")),
+        (authority.acceptor_through(&local, early), format!("{between} is not valid before 2999-01-02; {current}")),
+    ] {
+        assert_eq!(refusal(&authority, acceptor).await, message);
+    }
+    let receiver = Receiver::answering(authority.acceptor_through(&local, |_| {}), OK).await;
+    assert_eq!(egress(&authority, LONG).post(post(&receiver.url())).await.class, Success);
 }
 
 #[tokio::test]
