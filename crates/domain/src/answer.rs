@@ -13,7 +13,7 @@ pub struct Answer {
     pub class: OutcomeClass,
     /// The receiver's HTTP status, if it answered.
     pub status: Option<u16>,
-    /// The first bytes of the answer's body, at most 1,024, as they came.
+    /// The first bytes of the answer's body, at most 1,024: as they came, or in UTF-8 if the answer names another charset.
     pub head: Vec<u8>,
     /// The failure message for the webhook's administrator, at most 300 characters. None on success.
     pub error: Option<String>,

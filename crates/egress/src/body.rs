@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
 /// How much of an answer's body is kept, in bytes.
-const KEPT: usize = 1024;
+pub(crate) const KEPT: usize = 1024;
 
 /// How much of an answer's body is read, in bytes. A connection whose answer ends within it can be reused.
 const READ: usize = 16 * 1024;

@@ -15,6 +15,7 @@ use tower_service::Service;
 use crate::{
     EgressConfig, EgressError, Post, body,
     builder::builder,
+    charset,
     connection_counts::ConnectionCounts,
     connector::Connector,
     exchange::{Exchange, ExchangeBody, Exchanges},
@@ -93,13 +94,14 @@ impl Egress {
         let started_at = OffsetDateTime::now_utc();
         let start = Instant::now();
         let deadline = start + self.0.timeout;
-        let (mut head, mut answered) = (Vec::new(), None);
+        let (mut head, mut charset, mut answered) = (Vec::new(), None, None);
         let exchange = async {
             let (answer, body) = self.0.send(&request).await?.into_parts();
             let (elapsed, class) = (start.elapsed(), OutcomeClass::of_status(answer.status.as_u16()));
             let error = (!class.is_success()).then(|| failure_messages::status(&answer, started_at + elapsed));
             // The status decides. A body that outlasts its time is only cut short.
             answered = Some((class, answer.status.as_u16(), error, elapsed));
+            charset = charset::named(&answer.headers);
             let rest = body::read(body, &mut head);
             match class.is_success() {
                 true => timeout(body::TIME_AFTER_SUCCESS, rest).await.unwrap_or_default(),
@@ -119,6 +121,7 @@ impl Egress {
                 (class, None, Some(message), OwnFault::of(&failure), start.elapsed())
             }
         };
+        charset::to_utf8(&mut head, charset, body::KEPT);
         // Each text is limited where it is made. This catches any that is not.
         let error = error.map(limited);
         (Answer { class, status, head, error, started_at, elapsed }, own_fault)

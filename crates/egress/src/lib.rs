@@ -3,6 +3,7 @@
 mod body;
 mod builder;
 mod causes;
+mod charset;
 mod config;
 mod connect_error;
 mod connection_counts;

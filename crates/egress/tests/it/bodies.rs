@@ -109,6 +109,15 @@ async fn a_compressed_body_is_kept_as_it_came() {
 }
 
 #[tokio::test]
+async fn a_body_in_another_charset_is_kept_in_utf_8() {
+    let authority = Authority::new();
+    let head = "HTTP/1.1 500 Oops\r\nContent-Type: text/plain; charset=ISO-8859-1\r\nContent-Length: 1000\r\n\r\n";
+    let receiver = Receiver::answering(authority.acceptor(&LOCAL), [head.as_bytes(), &[0xfc; 1000]].concat()).await;
+    let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+    assert_eq!((answer.class, String::from_utf8(answer.head).unwrap()), (Status, "\u{fc}".repeat(512)));
+}
+
+#[tokio::test]
 async fn the_head_is_the_first_kibibyte() {
     let authority = Authority::new();
     for length in [1023_usize, 1024, 1025, 16 * 1024] {

@@ -46,7 +46,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries, and the one crate that may name each.
-const OWNERS: [(&str, &str); 19] = [
+const OWNERS: [(&str, &str); 20] = [
     ("diesel", "ledger"),
     ("diesel-async", "ledger"),
     ("diesel_migrations", "ledger"),
@@ -56,6 +56,7 @@ const OWNERS: [(&str, &str); 19] = [
     ("lapin", "broker"),
     ("actix-web", "api-service"),
     ("maud", "console"),
+    ("encoding_rs", "egress"),
     ("hickory-resolver", "egress"),
     ("hyper-rustls", "egress"),
     ("opentelemetry-proto", "traces"),
