@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, IoSlice},
+    mem,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -32,12 +33,24 @@ pub(crate) struct Guarded<S> {
     limit: Duration,
     unflushed: Option<Pin<Box<Sleep>>>,
     broken: Option<io::Error>,
+    /// Acknowledges soon what the peer sends, once a write is over or has to wait.
+    acknowledge: fn(&S),
+    has_written: bool,
     _open: Counted,
 }
 
 impl<S> Guarded<S> {
-    pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts) -> Self {
-        Self { inner, exchanges: Exchanges::opened(), limit, unflushed: None, broken: None, _open: counts.opened() }
+    pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts, acknowledge: fn(&S)) -> Self {
+        Self {
+            inner,
+            exchanges: Exchanges::opened(),
+            limit,
+            unflushed: None,
+            broken: None,
+            acknowledge,
+            has_written: false,
+            _open: counts.opened(),
+        }
     }
 
     /// Starts the clock when something has to wait, and fails when it has run out. What breaks counts as `done`.
@@ -49,6 +62,7 @@ impl<S> Guarded<S> {
             }
             Poll::Ready(_) => polled,
             Poll::Pending => {
+                (self.acknowledge)(&self.inner);
                 let clock = self.unflushed.get_or_insert_with(|| Box::pin(sleep(self.limit)));
                 clock.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
             }
@@ -80,6 +94,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.has_written = true;
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.waited(cx, polled, buf.len())
     }
@@ -89,6 +104,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.has_written = true;
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.waited(cx, polled, bufs.iter().map(|buf| buf.len()).sum())
     }
@@ -101,6 +117,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         let polled = Pin::new(&mut self.inner).poll_flush(cx);
         if polled.is_ready() {
             self.unflushed = None;
+            if mem::take(&mut self.has_written) {
+                (self.acknowledge)(&self.inner);
+            }
         }
         self.waited(cx, polled, ())
     }
@@ -119,6 +138,8 @@ impl<S: Connection> Connection for Guarded<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::Cell, future::poll_fn, pin::pin};
+
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, duplex},
         time::Instant,
@@ -128,12 +149,32 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
+    thread_local! {
+        static ACKNOWLEDGED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[tokio::test]
+    async fn what_the_peer_sends_is_acknowledged_soon_after_each_flush_and_while_a_write_waits() {
+        let (near, mut far) = duplex(64);
+        let acknowledge: fn(&_) = |_| ACKNOWLEDGED.set(ACKNOWLEDGED.get() + 1);
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default(), acknowledge);
+        stream.write_all(&[0; 64]).await.unwrap();
+        assert_eq!(ACKNOWLEDGED.get(), 0);
+        for _ in 0..2 {
+            stream.flush().await.unwrap();
+            assert_eq!(ACKNOWLEDGED.get(), 1, "nothing was written since");
+        }
+        assert!(poll_fn(|cx| Poll::Ready(pin!(stream.write_all(&[0; 1])).poll(cx).is_pending())).await);
+        assert_eq!(ACKNOWLEDGED.get(), 2);
+        far.read_exact(&mut [0; 64]).await.unwrap();
+    }
+
     #[tokio::test]
     async fn what_came_before_a_break_is_read_and_then_the_break() {
         let (near, mut far) = duplex(64);
         far.write_all(b"answer").await.unwrap();
         drop(far);
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {});
         stream.write_all(&[0; 1000]).await.unwrap();
         let mut answer = Vec::new();
         let error = stream.read_to_end(&mut answer).await.unwrap_err();
@@ -144,7 +185,8 @@ mod tests {
     async fn a_peer_that_does_not_read_ends_the_write() {
         let (near, _far) = duplex(64);
         let started = Instant::now();
-        let error = Guarded::new(near, LIMIT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
+        let error =
+            Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {}).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
     }
 
@@ -157,7 +199,8 @@ mod tests {
             }
         });
         let started = Instant::now();
-        let error = Guarded::new(near, LIMIT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
+        let error =
+            Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {}).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
         drip.abort();
     }
@@ -172,7 +215,7 @@ mod tests {
                 far.read_exact(&mut request).await.unwrap();
             }
         });
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {});
         for _ in 0..3 {
             stream.write_all(&[0; 100]).await.unwrap();
             stream.flush().await.unwrap();
