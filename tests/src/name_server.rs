@@ -16,6 +16,9 @@ const A: u16 = 1;
 const CNAME: u16 = 5;
 const AAAA: u16 = 28;
 
+/// The length limit of an answer over UDP to a query without EDNS, in bytes. A longer answer is truncated.
+const PLAIN_UDP_LIMIT: usize = 512;
+
 /// What the server answers about a name.
 #[derive(Clone, Debug)]
 pub enum Say {
@@ -35,6 +38,8 @@ pub enum Say {
     Silence,
     /// These addresses for IPv4 queries, no answer at all for IPv6 queries.
     SilentAboutIpv6(Vec<IpAddr>),
+    /// FORMERR to a query with EDNS, these addresses to one without.
+    OnlyWithoutEdns(Vec<IpAddr>),
     /// Truncated over UDP, these addresses over TCP.
     Truncated(Vec<IpAddr>),
 }
@@ -159,8 +164,11 @@ impl State {
             Say::Failure => return Some(question.reply(2, false, &[])),
             Say::Silence => return None,
             Say::SilentAboutIpv6(_) if question.kind == AAAA => return None,
+            Say::OnlyWithoutEdns(_) if question.has_additional => return Some(question.reply(1, false, &[])),
             Say::Truncated(_) if transport == Transport::Udp => return Some(question.reply(0, true, &[])),
-            Say::SilentAboutIpv6(addresses) | Say::Truncated(addresses) => (0, None, addresses),
+            Say::SilentAboutIpv6(addresses) | Say::OnlyWithoutEdns(addresses) | Say::Truncated(addresses) => {
+                (0, None, addresses)
+            }
         };
         let owner = alias.as_deref().unwrap_or(&question.name);
         let mut records: Vec<_> =
@@ -170,7 +178,9 @@ impl State {
             (IpAddr::V6(v6), AAAA) => Some(record(owner, AAAA, ttl, &v6.octets())),
             _ => None,
         }));
-        Some(question.reply(0, false, &records))
+        let reply = question.reply(0, false, &records);
+        let is_too_long = transport == Transport::Udp && !question.has_additional && reply.len() > PLAIN_UDP_LIMIT;
+        Some(if is_too_long { question.reply(0, true, &[]) } else { reply })
     }
 }
 
@@ -180,6 +190,8 @@ struct Question<'a> {
     bytes: &'a [u8],
     name: String,
     kind: u16,
+    /// True if the query has additional records, as one with EDNS has.
+    has_additional: bool,
 }
 
 impl<'a> Question<'a> {
@@ -195,7 +207,13 @@ impl<'a> Question<'a> {
             at += length;
         }
         let kind = u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?);
-        Some(Self { id: message.get(..2)?, bytes: message.get(12..at + 4)?, name: labels.join("."), kind })
+        Some(Self {
+            id: message.get(..2)?,
+            bytes: message.get(12..at + 4)?,
+            name: labels.join("."),
+            kind,
+            has_additional: message.get(10..12)? != [0, 0],
+        })
     }
 
     fn reply(&self, code: u8, truncated: bool, records: &[Vec<u8>]) -> Vec<u8> {

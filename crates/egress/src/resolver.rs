@@ -20,7 +20,7 @@ use hickory_resolver::{
 };
 use tokio::{
     task::JoinSet,
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use recent::Recent;
@@ -29,7 +29,8 @@ use system::System;
 /// How many addresses of each family are considered.
 const MOST_OF_A_FAMILY: usize = 16;
 
-/// How long one family's addresses wait for those of the other.
+/// How long one family's addresses wait for those of the other, and the answer that there is no such name for the other
+/// name servers.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// How many questions may await one name server's answer over TCP.
@@ -112,28 +113,32 @@ impl Resolver {
                 current.clients.clone()
             }
         };
-        let found = first_that_knows(clients, &name, self.limit).await;
+        let mut questions = JoinSet::new();
+        for client in clients {
+            let name = name.clone();
+            questions.spawn(async move { both_families(&client, &name).await });
+        }
+        let found = first_that_knows(questions, asked + self.limit).await;
         self.recent.remember(name, found, Instant::now())
     }
 }
 
-/// Asks all name servers concurrently and takes the first answer that is not a failure, so one that is silent or fails
-/// costs nothing.
-async fn first_that_knows(clients: Vec<TokioResolver>, name: &Name, limit: Duration) -> Found {
-    let mut questions = JoinSet::new();
-    for client in clients {
-        let name = name.clone();
-        questions.spawn(async move { timeout(limit, both_families(&client, &name)).await });
-    }
-    let mut worst = LookupError::Silent;
-    while let Some(answer) = questions.join_next().await {
+/// Returns the first addresses that any name server has, so one that is silent or fails costs nothing. One that knows no
+/// such name may know less than the others, which get a little more time then.
+async fn first_that_knows(mut questions: JoinSet<Found>, deadline: Instant) -> Found {
+    let (mut error, mut end) = (LookupError::Silent, deadline);
+    while let Ok(Some(answer)) = timeout_at(end, questions.join_next()).await {
         match answer {
-            Ok(Ok(found @ (Ok(_) | Err(LookupError::NoAddress)))) => return found,
-            Ok(Ok(Err(LookupError::Failed))) => worst = LookupError::Failed,
+            Ok(found @ Ok(_)) => return found,
+            Ok(Err(LookupError::NoAddress)) if error != LookupError::NoAddress => {
+                error = LookupError::NoAddress;
+                end = deadline.min(Instant::now() + PATIENCE);
+            }
+            Ok(Err(LookupError::Failed)) if error == LookupError::Silent => error = LookupError::Failed,
             _ => {}
         }
     }
-    Err(worst)
+    Err(error)
 }
 
 /// Asks for both families at once. Some name servers never answer for a family that a name does not have, so neither
@@ -194,7 +199,8 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
 
 /// One client for each name server, whose two rounds of questions fit into the limit. UDP is repeated within each. It
 /// caches nothing, as an answer may be large and `Recent` keeps what matters. It knows neither search domains nor a
-/// hosts file.
+/// hosts file. It asks without EDNS, as the C library does: some name servers and firewalls answer EDNS with a failure,
+/// with a bare header, or not at all, and an answer of more than 512 bytes comes over TCP.
 fn clients(
     servers: impl IntoIterator<Item = NameServerConfig>,
     limit: Duration,
@@ -202,6 +208,7 @@ fn clients(
     let mut options = ResolverOpts::default();
     options.timeout = limit / 2;
     options.attempts = 1;
+    options.edns0 = false;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.max_active_requests = CONCURRENT;
@@ -212,4 +219,38 @@ fn clients(
         builder.build()
     };
     servers.into_iter().map(client).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_such_name_waits_a_little_for_a_name_server_that_knows_it() {
+        let found: Found = Ok((vec![[192, 0, 2, 1].into()], Duration::ZERO));
+        let missing: Found = Err(LookupError::NoAddress);
+        let failed: Found = Err(LookupError::Failed);
+        for (answers, expected, after) in [
+            (vec![(1, &missing)], &missing, 1),
+            (vec![(1, &missing), (300, &found)], &found, 300),
+            (vec![(1, &missing), (200, &missing), (302, &found)], &missing, 301),
+            (vec![(1, &missing), (2, &failed)], &missing, 2),
+            (vec![(1, &failed), (2, &missing), (900, &found)], &missing, 302),
+            (vec![(1, &failed), (900, &found)], &found, 900),
+            (vec![(900, &missing), (1100, &found)], &missing, 1000),
+            (vec![(1, &failed), (1100, &found)], &failed, 1000),
+            (vec![(1100, &found)], &Err(LookupError::Silent), 1000),
+        ] {
+            let (asked, mut questions) = (Instant::now(), JoinSet::new());
+            for (millis, answer) in answers {
+                let answer = answer.clone();
+                questions.spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(millis)).await;
+                    answer
+                });
+            }
+            assert_eq!(&first_that_knows(questions, asked + Duration::from_secs(1)).await, expected);
+            assert_eq!(asked.elapsed(), Duration::from_millis(after));
+        }
+    }
 }

@@ -162,6 +162,16 @@ async fn a_name_server_that_is_silent_about_ipv6_does_not_hold_up_ipv4() {
 }
 
 #[tokio::test]
+async fn a_name_server_that_knows_nothing_of_edns_is_understood() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|_, _| Say::OnlyWithoutEdns(ips(&[PUBLIC]))).await;
+    let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
+    let egress = Client::new(only_public(&authority, &name_server));
+    let answer = egress.post(crate::post(&format!("https://a.example:{}/", receiver.address.port()))).await;
+    assert_eq!((answer.class, answer.error), (Success, None));
+}
+
+#[tokio::test]
 async fn name_servers_that_are_silent_or_fail_cost_nothing_beside_a_good_one() {
     let authority = Authority::new();
     let good = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
