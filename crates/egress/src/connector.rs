@@ -14,16 +14,14 @@ use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
 use crate::{
-    connect_error::ConnectError, connection_counts::ConnectionCounts, guarded::Guarded, host::server_name,
-    vetted_tcp::VettedTcp,
+    connect_error::ConnectError, connection_counts::ConnectionCounts, connects::bounded, guarded::Guarded,
+    host::server_name, vetted_tcp::VettedTcp,
 };
 
 type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 
-/// Makes the client's connections.
-///
-/// It has a deadline of its own. If a pooled connection becomes free, hyper-util lets a connect that has begun go on in
-/// the background, where no request's deadline reaches it.
+/// Makes the client's connections. It has a deadline of its own: no request's deadline reaches a connect in the
+/// background.
 #[derive(Clone)]
 pub(crate) struct Connector {
     https: HttpsConnector<VettedTcp>,
@@ -55,13 +53,13 @@ impl Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = self.https.call(uri);
         let (limit, counts) = (self.timeout, self.counts.clone());
-        Box::pin(async move {
+        Box::pin(bounded(async move {
             match timeout(limit, connecting).await {
                 Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &counts, acknowledge))),
                 Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectError::Tls, |error| *error)),
                 Err(_) => Err(ConnectError::Slow),
             }
-        })
+        }))
     }
 }
 
@@ -81,21 +79,23 @@ fn acknowledge(stream: &Tls) {
 
 #[cfg(test)]
 mod tests {
-    use domain::Destinations;
+    use domain::{Destinations, WebhookUrl};
     use tokio::{io::AsyncReadExt, net::TcpListener};
 
     use super::*;
-    use crate::resolver::Resolver;
+    use crate::{connects::Connects, resolver::Resolver};
 
     #[tokio::test]
     async fn a_handshake_that_stalls_ends_without_a_request_that_waits_for_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let uri = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
         let limit = Duration::from_millis(100);
         let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
+        let (parsed, connects) = (WebhookUrl::parse(&url, 100, &destinations).unwrap(), Connects::default());
         let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
-        let connecting =
-            Connector::new(tcp, tls::client_config(None).unwrap(), limit, ConnectionCounts::default()).call(uri);
+        let connecting = Connector::new(tcp, tls::client_config(None).unwrap(), limit, ConnectionCounts::default())
+            .call(url.parse().unwrap());
+        let connecting = connects.attempt(&parsed, connecting);
         let receiver = async {
             let (mut tcp, _) = listener.accept().await.unwrap();
             while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}

@@ -18,6 +18,7 @@ use crate::{
     charset,
     connection_counts::ConnectionCounts,
     connector::Connector,
+    connects::Connects,
     exchange::{Exchange, ExchangeBody, Exchanges},
     failure::Failure,
     failure_messages,
@@ -44,6 +45,7 @@ struct Inner {
     /// The age of a connection from which on a further request might begin after [`LIFETIME`].
     reused_for: Duration,
     counts: ConnectionCounts,
+    connects: Connects,
     connector: Connector,
     pooled: Client<Connector, ExchangeBody>,
     /// A client without a pool: every request has a connection of its own.
@@ -76,6 +78,7 @@ impl Egress {
             max_idle: config.max_idle,
             reused_for,
             counts,
+            connects: Connects::default(),
             connector,
             pooled,
             fresh,
@@ -109,6 +112,7 @@ impl Egress {
             }
             Ok::<(), Failure>(())
         };
+        let exchange = self.0.connects.attempt(&request.url, exchange);
         let exchanged = timeout_at(deadline, exchange).await.unwrap_or(Err(Failure::Timeout));
         let (class, status, error, own_fault, elapsed) = match (answered, exchanged) {
             (Some((class, status, error, elapsed)), _) => {
@@ -131,7 +135,7 @@ impl Egress {
     /// handshake. Sends no request.
     pub async fn reaches(&self, url: &WebhookUrl) -> bool {
         let Ok(uri) = Uri::try_from(url.without_fragment()) else { return false };
-        self.0.connector.clone().call(uri).await.is_ok()
+        self.0.connects.attempt(url, self.0.connector.clone().call(uri)).await.is_ok()
     }
 }
 

@@ -8,6 +8,7 @@ mod config;
 mod connect_error;
 mod connection_counts;
 mod connector;
+mod connects;
 mod egress;
 mod exchange;
 mod failure;

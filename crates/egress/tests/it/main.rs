@@ -4,6 +4,7 @@
 
 mod authority;
 mod bodies;
+mod connects;
 mod evasions;
 mod interim;
 mod internal;

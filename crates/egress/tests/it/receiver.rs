@@ -24,6 +24,8 @@ pub(crate) struct Receiver {
     accepted: Arc<AtomicUsize>,
     /// How many of them are open.
     open: watch::Receiver<usize>,
+    /// How many of them were open at a time.
+    most_open: Arc<AtomicUsize>,
     /// Every request that was read to its end.
     received: Arc<Mutex<Vec<Received>>>,
     _tasks: JoinSet<()>,
@@ -125,19 +127,22 @@ impl Receiver {
         };
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let (accepted, (count, open)) = (Arc::<AtomicUsize>::default(), watch::channel(0));
+        let most_open = Arc::<AtomicUsize>::default();
+        let most = Arc::clone(&most_open);
         let (number, program, mut tasks) = (Arc::clone(&accepted), Arc::new(program), JoinSet::new());
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((tcp, _)) = listener.accept().await {
                 let (program, number, count) = (Arc::clone(&program), number.fetch_add(1, SeqCst), count.clone());
                 count.send_modify(|open| *open += 1);
+                most.fetch_max(*count.borrow(), SeqCst);
                 connections.spawn(async move {
                     program(tcp, number).await;
                     count.send_modify(|open| *open -= 1);
                 });
             }
         });
-        Self { address, accepted, open, received: Arc::default(), _tasks: tasks }
+        Self { address, accepted, open, most_open, received: Arc::default(), _tasks: tasks }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -146,6 +151,10 @@ impl Receiver {
 
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(SeqCst)
+    }
+
+    pub(crate) fn most_open(&self) -> usize {
+        self.most_open.load(SeqCst)
     }
 
     pub(crate) fn received(&self) -> Vec<Received> {
@@ -160,6 +169,12 @@ impl Receiver {
     /// Waits until every connection has ended.
     pub(crate) async fn all_closed(&self) {
         self.open_at_most(0).await;
+    }
+
+    /// Waits until at least `least` connections are open.
+    pub(crate) async fn open_at_least(&self, least: usize) {
+        let opened = timeout(Duration::from_secs(3), self.open.clone().wait_for(|open| *open >= least)).await.is_ok();
+        assert!(opened, "{} connections are open", *self.open.borrow());
     }
 
     /// Waits until at most `most` connections are open.

@@ -1,0 +1,76 @@
+//! Connects that stall.
+
+use domain::OutcomeClass::Success;
+use egress::EgressConfig;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::JoinSet,
+};
+
+use crate::{
+    Client, LONG,
+    authority::Authority,
+    config, egress, post,
+    receiver::{Receiver, read_request},
+};
+
+const LOCAL: [&str; 1] = ["127.0.0.1"];
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+/// Serves so many connections, and stalls the TLS handshakes of the others.
+async fn serving(authority: &Authority, served: usize) -> Receiver {
+    let acceptor = authority.acceptor(&LOCAL);
+    Receiver::tcp(move |mut tcp, number| {
+        let acceptor = acceptor.clone();
+        async move {
+            if number >= served {
+                while tcp.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+                return;
+            }
+            let Ok(mut stream) = acceptor.accept(&mut tcp).await else { return };
+            while read_request(&mut stream).await.is_some() && stream.write_all(OK.as_bytes()).await.is_ok() {}
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_receiver_that_stalls_most_handshakes_does_not_pile_up_sockets() {
+    let (authority, served, together) = (Authority::new(), 10, 32);
+    let receiver = serving(&authority, served).await;
+    let egress = Client::new(EgressConfig { max_idle_per_host: served, ..config(&authority, LONG) });
+    let mut posts = JoinSet::new();
+    for _ in 0..together {
+        let (egress, post) = (egress.0.clone(), post(&receiver.url()));
+        posts.spawn(async move {
+            for _ in 0..30 {
+                let (answer, _) = egress.post(post.clone()).await;
+                assert_eq!((answer.class, answer.error), (Success, None));
+            }
+        });
+    }
+    posts.join_all().await;
+    assert!(receiver.accepted() > 2 * together, "{} connects", receiver.accepted());
+    assert!(receiver.most_open() < 4 * together, "{} connections at a time", receiver.most_open());
+    // Without an attempt, no connect is left.
+    receiver.open_at_most(served).await;
+}
+
+#[tokio::test]
+async fn an_attempt_beyond_the_maximum_of_connects_has_no_socket_and_no_other_receiver_waits() {
+    let authority = Authority::new();
+    let (stalling, good) = (serving(&authority, 0).await, serving(&authority, 1).await);
+    let egress = egress(&authority, LONG);
+    let mut posts = JoinSet::new();
+    for _ in 0..300 {
+        let (egress, post) = (egress.0.clone(), post(&stalling.url()));
+        posts.spawn(async move { egress.post(post).await });
+    }
+    stalling.open_at_least(128).await;
+    for _ in 0..20 {
+        assert_eq!(egress.post(post(&good.url())).await.class, Success);
+    }
+    assert_eq!(stalling.most_open(), 128);
+    drop(posts);
+    stalling.all_closed().await;
+}
