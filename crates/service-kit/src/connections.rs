@@ -10,7 +10,7 @@ use traces::{CollectorHeaders, EgressError, Exporter, SampleRatio, Traces, Trace
 
 use crate::{
     Readiness,
-    settings::{Key, Sensitive, Settings, SettingsError},
+    settings::{Key, Sensitive, SessionBackEnd, Settings, SettingsError},
     start_error::{SchemaTooOld, StartError},
 };
 
@@ -157,13 +157,21 @@ pub fn traces(settings: &Settings, process: &'static str) -> Result<Option<(Trac
     Ok(Some(traces))
 }
 
-/// What to tell an operator of a collector that is not on this machine and reached without TLS.
-#[must_use]
-pub fn unencrypted_collector(settings: &Settings) -> Option<String> {
-    let endpoint = settings.traces.endpoint.as_ref().filter(|endpoint| endpoint.scheme() == "http")?;
-    let host = endpoint.host_str()?.trim_matches(['[', ']']);
-    let setting = Key::new("traces.endpoint");
-    (!tls::is_this_machine(host)).then(|| format!("{setting}: the connection to {host} is not encrypted: use https://"))
+/// What to tell an operator of URLs that lead to another machine without TLS: one warning for each setting.
+pub fn unencrypted_urls(settings: &Settings) -> impl Iterator<Item = String> {
+    let Settings { api, broker, traces, .. } = settings;
+    let asks = api.sessions == SessionBackEnd::Introspection;
+    let urls = [
+        ("traces.endpoint", &traces.endpoint),
+        ("api.introspection_url", if asks { &api.introspection_url } else { &None }),
+        ("broker.management_url", &broker.management_url),
+    ];
+    urls.into_iter().filter_map(|(setting, url)| {
+        let url = url.as_ref().filter(|url| url.scheme() == "http")?;
+        let (setting, host) = (Key::new(setting), url.host_str()?.trim_matches(['[', ']']));
+        let warning = || format!("{setting}: the connection to {host} is not encrypted: use https://");
+        (!tls::is_this_machine(host)).then(warning)
+    })
 }
 
 /// Waits until the database answers, and checks its schema. Returns without an error when the shutdown comes first.

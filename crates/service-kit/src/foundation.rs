@@ -59,12 +59,8 @@ impl Foundation {
     ) -> Result<Self, StartError> {
         let broker = connections::broker(settings, process)?;
         let (traces, exporter) = connections::traces(settings, process)?.unzip();
-        let warnings = [
-            connections::unencrypted_ledger(&ledger),
-            connections::unencrypted_broker(&broker),
-            connections::unencrypted_collector(settings),
-        ];
-        for warning in warnings.into_iter().flatten() {
+        let warnings = [connections::unencrypted_ledger(&ledger), connections::unencrypted_broker(&broker)];
+        for warning in warnings.into_iter().flatten().chain(connections::unencrypted_urls(settings)) {
             tracing::warn!("{warning}");
         }
         let ops_address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ops_port)));

@@ -15,14 +15,14 @@ pub(crate) const LONGEST_BODY: usize = 16 * 1024 * 1024;
 /// The ledger, with a warning if the way to it is not encrypted. Nothing is connected yet.
 pub(crate) fn ledger(settings: &Settings) -> Result<Ledger, SettingsError> {
     let ledger = connections::ledger(settings, PROCESS)?;
-    warn(connections::unencrypted_ledger(&ledger));
+    connections::unencrypted_ledger(&ledger).into_iter().for_each(warn);
     Ok(ledger)
 }
 
 /// The broker, likewise.
 pub(crate) fn broker(settings: &Settings) -> Result<Broker, SettingsError> {
     let broker = connections::broker(settings, PROCESS)?;
-    warn(connections::unencrypted_broker(&broker));
+    connections::unencrypted_broker(&broker).into_iter().for_each(warn);
     Ok(broker)
 }
 
@@ -40,8 +40,7 @@ pub(crate) async fn require_schema(ledger: &Ledger) -> anyhow::Result<()> {
     }
 }
 
-fn warn(warning: Option<String>) {
-    if let Some(warning) = warning {
-        output::error(format_args!("{PROCESS}: warning: {warning}"));
-    }
+/// Writes a warning.
+pub(crate) fn warn(warning: String) {
+    output::error(format_args!("{PROCESS}: warning: {warning}"));
 }

@@ -7,9 +7,10 @@ mod settings;
 
 use std::{error::Error, time::Duration};
 
-use service_kit::{process, settings::Draft};
+use service_kit::{connections, process, settings::Draft};
 
 use super::observed::{Database, Observed, SettingsSeen};
+use crate::connect;
 
 /// How long a step at a server may take.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -25,6 +26,7 @@ pub(super) async fn at_everything() -> Observed {
             return Observed { settings, database: Database::Unknown, broker: None, cluster: None };
         }
     };
+    connections::unencrypted_urls(&settings).for_each(connect::warn);
     let (seen, ledger, keys, broker) = settings::look(&settings, &missing);
     let (database, (broker, cluster)) = tokio::join!(database::look(ledger.as_ref(), keys.as_ref()), async {
         let Some(broker) = &broker else { return (None, None) };
