@@ -12,6 +12,12 @@ use crate::{
     destinations::{Destinations, RefusedHost, RefusedPort},
 };
 
+/// The maximum length of a host's name in ASCII form, in characters.
+const NAME_LIMIT: usize = 253;
+
+/// The maximum length of a name's part between dots, in characters.
+const LABEL_LIMIT: usize = 63;
+
 /// An HTTPS URL without credentials, to a host and a port that the operator does not deny. The addresses of its host
 /// are checked at connect time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +84,8 @@ impl WebhookUrl {
         if parsed.scheme() != "https" {
             return Err(UrlFault::NotHttps);
         }
-        if !parsed.username().is_empty() || parsed.password().is_some() {
+        let authority = written_authority(text)?;
+        if authority.contains('@') {
             return Err(UrlFault::Credentials);
         }
         let address = match parsed.host() {
@@ -86,12 +93,20 @@ impl WebhookUrl {
             Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
             Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
             Some(Host::Domain(name)) => {
+                check_name(name).map_err(UrlFault::Malformed)?;
                 destinations.check_host(name).map_err(UrlFault::RefusedHost)?;
                 is_localhost(name).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST))
             }
         };
         if let Some(address) = address {
             destinations.check_address(address).map_err(UrlFault::Refused)?;
+        }
+        if let Some(Host::Ipv4(address)) = parsed.host()
+            && authority.split(':').next() != Some(&address.to_string())
+        {
+            return Err(UrlFault::Malformed(format!(
+                "it stands for the address {address}; write the address like that"
+            )));
         }
         if parsed.port() == Some(0) {
             return Err(UrlFault::Malformed("nothing can be reached at port 0".to_owned()));
@@ -119,6 +134,45 @@ impl WebhookUrl {
     pub const fn as_url(&self) -> &Url {
         &self.parsed
     }
+}
+
+/// Returns what stands between the two slashes and the path. `Url` corrects several typing errors there without a word,
+/// and the deliveries would go elsewhere.
+fn written_authority(text: &str) -> Result<&str, UrlFault> {
+    let malformed = |why: &str| UrlFault::Malformed(why.to_owned());
+    let after_scheme = text.split_once("://").filter(|(scheme, _)| scheme.eq_ignore_ascii_case("https"));
+    let (_, rest) = after_scheme.ok_or_else(|| malformed("https: must be followed by two slashes"))?;
+    let rest = &rest[..rest.find(['?', '#']).unwrap_or(rest.len())];
+    if rest.contains('\\') {
+        return Err(malformed("it contains a backslash; write slashes"));
+    }
+    let authority = &rest[..rest.find('/').unwrap_or(rest.len())];
+    if authority.is_empty() { Err(malformed("it has no host after the two slashes")) } else { Ok(authority) }
+}
+
+/// Checks that the DNS and a certificate can hold the name, which is in ASCII form.
+fn check_name(name: &str) -> Result<(), String> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if name.len() > NAME_LIMIT {
+        return Err(format!("its host has {} characters in ASCII form; the maximum is {NAME_LIMIT}", name.len()));
+    }
+    if let Some(odd) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_.".contains(*c)) {
+        return Err(format!("no host contains the character {odd:?}"));
+    }
+    for label in name.split('.') {
+        match label.len() {
+            0 => return Err("its host has an empty part between dots".to_owned()),
+            length if length > LABEL_LIMIT => {
+                let part = "its host has a part between dots of";
+                return Err(format!("{part} {length} characters in ASCII form; the maximum is {LABEL_LIMIT}"));
+            }
+            _ if label.starts_with('-') || label.ends_with('-') => {
+                return Err(format!("the part {label:?} of its host begins or ends with a hyphen"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// RFC 6761: these names always mean loopback.
@@ -176,6 +230,8 @@ mod tests {
             ("https://example.com:0/", "invalid_url"),
             ("https://user@example.com/", "credentials_in_url"),
             ("https://:secret@example.com/", "credentials_in_url"),
+            ("https://@example.com/", "credentials_in_url"),
+            ("https://:@example.com/", "credentials_in_url"),
             ("https://127.0.0.1/", "refused_address"),
             ("https://2130706433/", "refused_address"),
             ("https://0x7f.1/", "refused_address"),
@@ -203,6 +259,69 @@ mod tests {
         ] {
             let fault = WebhookUrl::parse(text, 100, &Destinations::default()).unwrap_err();
             assert_eq!(fault, UrlFault::Malformed(format!("it contains the character {odd}")), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_parser_would_correct_is_refused_in_words_that_say_how_to_write_it() {
+        for (text, why) in [
+            ("https:example.com/x", "https: must be followed by two slashes"),
+            ("https:/example.com/x", "https: must be followed by two slashes"),
+            ("HTTPS:\\\\example.com\\x", "https: must be followed by two slashes"),
+            ("https:/\\example.com/x", "https: must be followed by two slashes"),
+            ("https:example.com/?to=https://a.example", "https: must be followed by two slashes"),
+            ("https:///example.com/x", "it has no host after the two slashes"),
+            ("https:////example.com/x", "it has no host after the two slashes"),
+            ("https://\\example.com/x", "it contains a backslash; write slashes"),
+            ("https://example.com\\x", "it contains a backslash; write slashes"),
+            ("https://example.com/x\\y", "it contains a backslash; write slashes"),
+            ("https://8.8.8/", "it stands for the address 8.8.0.8; write the address like that"),
+            ("https://134744072:443/", "it stands for the address 8.8.8.8; write the address like that"),
+        ] {
+            let fault = WebhookUrl::parse(text, 100, &Destinations::default()).unwrap_err();
+            assert_eq!(fault, UrlFault::Malformed(why.to_owned()), "{text}");
+        }
+        for good in
+            ["HTTPS://example.com", "https://example.com:/", "https://example.com/?a=\\#\\", "https://[2606::1]:443/"]
+        {
+            assert_eq!(fault(good), "good", "{good}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_cannot_exist_are_refused_in_words() {
+        let label = |length: usize| "a".repeat(length);
+        let long = |last| format!("{}.{}.{}.{}", label(63), label(63), label(63), label(last));
+        let why = |host: &str| WebhookUrl::parse(&format!("https://{host}/"), 1000, &Destinations::default());
+        let empty = "its host has an empty part between dots";
+        let part = "its host has a part between dots of 64 characters in ASCII form; the maximum is 63";
+        let name = "its host has 254 characters in ASCII form; the maximum is 253";
+        for (host, expected) in [
+            ("a..example", empty),
+            (".a.example", empty),
+            ("a.example..", empty),
+            (".", empty),
+            ("a\u{3002}\u{3002}example", empty),
+            (&format!("{}.example", label(64)), part),
+            (&format!("{}.example", "ü".repeat(58)), part),
+            (&long(62), name),
+            (&format!("{}.", long(62)), name),
+            ("*.example.com", "no host contains the character '*'"),
+            ("-a.example", "the part \"-a\" of its host begins or ends with a hyphen"),
+            ("a-.example", "the part \"a-\" of its host begins or ends with a hyphen"),
+        ] {
+            assert_eq!(why(host), Err(UrlFault::Malformed(expected.to_owned())), "{host}");
+        }
+        for good in [
+            "a.example.",
+            "my_hooks.a--b.example",
+            "x",
+            "b\u{fc}cher.example",
+            &label(63),
+            &long(61),
+            &format!("{}.", long(61)),
+        ] {
+            assert!(why(good).is_ok(), "{good}: {:?}", why(good));
         }
     }
 

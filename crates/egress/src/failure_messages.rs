@@ -123,7 +123,6 @@ pub(crate) fn connect(error: &ConnectError, limit: Duration) -> String {
 
 fn unresolved(host: &str, error: LookupError) -> String {
     match error {
-        LookupError::NotAName => format!("{host} is not a valid host name"),
         LookupError::NoAddress => format!("the host name {host} does not resolve to a public address"),
         LookupError::Failed => format!("the host name {host} does not resolve: its name servers fail"),
         LookupError::Silent => format!("the host name {host} does not resolve: no name server answered in time"),

@@ -39,10 +39,7 @@ const CONCURRENT: usize = 4096;
 /// Why a name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LookupError {
-    /// The DNS cannot hold such a name.
-    #[error("not a name")]
-    NotAName,
-    /// There is no such name, or it has no address.
+    /// There is no such name, or it has no address. The DNS may not even be able to hold it.
     #[error("no address")]
     NoAddress,
     /// A name server answered with a failure.
@@ -97,7 +94,7 @@ impl Resolver {
     /// The addresses of a host: at least one. The name is absolute, with or without a final dot: no search domain is
     /// ever appended.
     pub(crate) async fn addresses(&self, host: &str) -> Result<Arc<[IpAddr]>, LookupError> {
-        let mut name = Name::from_ascii(host).map_err(|_| LookupError::NotAName)?.to_lowercase();
+        let mut name = Name::from_ascii(host).map_err(|_| LookupError::NoAddress)?.to_lowercase();
         name.set_fqdn(true);
         let asked = Instant::now();
         if let Some(known) = self.recent.get(&name, asked) {
