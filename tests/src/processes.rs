@@ -50,9 +50,23 @@ impl Process {
     /// When it cannot be started.
     #[must_use]
     pub fn spawn(name: &str, variables: &HashMap<String, String>) -> Self {
+        Self::spawn_command(Command::new(binary(name)), name, variables)
+    }
+
+    /// Like [`Process::spawn`], with a hard limit of descriptors.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn spawn_with_descriptors(name: &str, variables: &HashMap<String, String>, descriptors: u32) -> Self {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\"")]).arg(binary(name));
+        Self::spawn_command(limited, name, variables)
+    }
+
+    fn spawn_command(command: Command, name: &str, variables: &HashMap<String, String>) -> Self {
         let ops = free_address();
-        let log = log_file(name, ops);
-        let mut process = Self::spawn_logging(name, variables, ops, log);
+        let mut process = Self::spawn_logging(command, variables, ops, log_file(name, ops));
         process.log_stays = false;
         process
     }
@@ -63,12 +77,12 @@ impl Process {
     /// When it cannot be started.
     #[must_use]
     pub fn spawn_logging_to(name: &str, variables: &HashMap<String, String>, log: PathBuf) -> Self {
-        Self::spawn_logging(name, variables, free_address(), log)
+        Self::spawn_logging(Command::new(binary(name)), variables, free_address(), log)
     }
 
-    fn spawn_logging(name: &str, variables: &HashMap<String, String>, ops: SocketAddr, log: PathBuf) -> Self {
+    fn spawn_logging(mut command: Command, variables: &HashMap<String, String>, ops: SocketAddr, log: PathBuf) -> Self {
         let output = File::create(&log).expect("the log can be written");
-        let child = Command::new(binary(name))
+        let child = command
             .env_clear()
             .envs(variables)
             .env("WEBHOOKS__OPS__LISTEN", ops.to_string())

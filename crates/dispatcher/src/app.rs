@@ -8,12 +8,12 @@ use egress::{Egress, EgressConfig, EgressError};
 use futures_util::future::join_all;
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
-use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, connections};
+use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, connections, process};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     brake::{Braked, TICK},
-    depths,
+    depths, descriptors,
     intake::Intake,
     lane::{LaneKind, prefetch},
     metrics::Metrics,
@@ -40,13 +40,18 @@ impl App {
     /// # Errors
     /// [`StartError`], naming the setting or the address.
     pub async fn build(settings: &Settings) -> Result<Self, StartError> {
+        let mut fitting = settings.clone();
+        if let Some(warning) = process::descriptor_limit().and_then(|limit| descriptors::fit(&mut fitting, limit)) {
+            tracing::warn!("{warning}");
+        }
+        let settings = &fitting;
         let (keys, egress) = (connections::secret_keys(settings)?, egress(settings)?);
         let canary = settings.egress.canary()?;
         let jobs = settings.database.max_connections.saturating_sub(1).max(1);
         let ledger = connections::ledger_with(settings, PROCESS, jobs)?;
         let orders = connections::part_of_ledger(&ledger, 1, TICK)?;
         let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
-        Ok(Self { foundation, settings: settings.clone(), egress, canary, keys, orders })
+        Ok(Self { foundation, settings: fitting, egress, canary, keys, orders })
     }
 
     /// The address of the operations port.

@@ -71,11 +71,16 @@ const fn long_places(main: u16) -> u16 {
     main.div_ceil(2)
 }
 
+/// The maximum of attempts at a time: in slots, in long places and in the slow lane.
+pub(crate) fn attempts_at_a_time(settings: &Dispatcher) -> u64 {
+    let Dispatcher { max_in_flight: main, slow_in_flight: slow, .. } = *settings;
+    [main, long_places(main), slow].map(u64::from).iter().sum()
+}
+
 /// The maximum of unacknowledged messages of a lane: those that wait for admission, and attempts in long places and in the
 /// slow lane.
 pub(crate) fn prefetch(settings: &Dispatcher) -> u16 {
-    let Dispatcher { max_in_flight: main, slow_in_flight: slow, .. } = *settings;
-    main.saturating_add(long_places(main)).saturating_add(slow)
+    u16::try_from(attempts_at_a_time(settings)).unwrap_or(u16::MAX)
 }
 
 /// The slots, places and memory of all lanes, with the memory of slow webhooks.

@@ -4,6 +4,7 @@ mod app;
 mod attempt;
 mod brake;
 mod depths;
+mod descriptors;
 mod end;
 mod fault;
 mod holder;

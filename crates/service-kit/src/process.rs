@@ -62,6 +62,12 @@ fn prepare() -> Result<Settings, SettingsError> {
     Ok(settings)
 }
 
+/// Returns the maximum of descriptors that this process may have open, if it can be read.
+#[must_use]
+pub fn descriptor_limit() -> Option<u64> {
+    rlimit::Resource::NOFILE.get_soft().ok()
+}
+
 fn supervise<S, F, E>(settings: Settings, service: S) -> Result<(), BoxError>
 where
     S: FnOnce(Settings, CancellationToken) -> F,

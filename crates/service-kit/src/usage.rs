@@ -14,6 +14,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::process::descriptor_limit;
+
 /// The kernel counts the time of processes in these, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -92,8 +94,7 @@ fn open_files() -> Option<f64> {
 }
 
 fn most_files() -> Option<f64> {
-    let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
+    number(usize::try_from(descriptor_limit()?).ok()?)
 }
 
 #[cfg(test)]

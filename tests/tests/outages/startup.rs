@@ -1,4 +1,5 @@
 //! What the real binaries say and do when something is wrong at their start.
+mod descriptors;
 mod encrypted;
 mod passwords;
 mod refused;

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::startup::ALL;
 
-async fn is_up(process: &Process) {
+pub(crate) async fn is_up(process: &Process) {
     eventually("the operations port is open", SOON, || async {
         tokio::net::TcpStream::connect(process.ops).await.ok()
     })
