@@ -15,14 +15,14 @@ pub(crate) const LONGEST_BODY: usize = 16 * 1024 * 1024;
 /// The ledger, with a warning if the way to it is not encrypted. Nothing is connected yet.
 pub(crate) fn ledger(settings: &Settings) -> Result<Ledger, SettingsError> {
     let ledger = connections::ledger(settings, PROCESS)?;
-    connections::unencrypted_ledger(&ledger).into_iter().for_each(warn);
+    warn(connections::unencrypted_ledger(&ledger));
     Ok(ledger)
 }
 
 /// The broker, likewise.
 pub(crate) fn broker(settings: &Settings) -> Result<Broker, SettingsError> {
     let broker = connections::broker(settings, PROCESS)?;
-    connections::unencrypted_broker(&broker).into_iter().for_each(warn);
+    warn(connections::unencrypted_broker(&broker));
     Ok(broker)
 }
 
@@ -40,7 +40,9 @@ pub(crate) async fn require_schema(ledger: &Ledger) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a warning.
-pub(crate) fn warn(warning: String) {
-    output::error(format_args!("{PROCESS}: warning: {warning}"));
+/// Writes warnings.
+pub(crate) fn warn(warnings: impl IntoIterator<Item = String>) {
+    for warning in warnings {
+        output::error(format_args!("{PROCESS}: warning: {warning}"));
+    }
 }

@@ -26,7 +26,7 @@ pub(super) async fn at_everything() -> Observed {
             return Observed { settings, database: Database::Unknown, broker: None, cluster: None };
         }
     };
-    connections::unencrypted_urls(&settings).for_each(connect::warn);
+    connect::warn(connections::unencrypted_urls(&settings));
     let (seen, ledger, keys, broker) = settings::look(&settings, &missing);
     let (database, (broker, cluster)) = tokio::join!(database::look(ledger.as_ref(), keys.as_ref()), async {
         let Some(broker) = &broker else { return (None, None) };
