@@ -4,7 +4,7 @@ use service_kit::{Settings, settings::Dispatcher};
 
 use crate::lane::attempts_at_a_time;
 
-/// The descriptors for everything but attempts and pooled connections: database, broker, name servers, and the like.
+/// The descriptors besides those of attempts and pooled connections: of database, broker, name servers and files.
 const OTHERS: u64 = 1000;
 
 /// Lowers the slots to what the limit of open descriptors leaves beside the pool, and the pool to half of the limit at

@@ -204,7 +204,7 @@ mod tests {
             self.attempts[attempts].iter().for_each(|notices| notices[notice].notify_one());
         }
 
-        /// How many connects are under way once every task has done what it can.
+        /// The number of connects under way once no task can continue.
         async fn under_way(&self) -> usize {
             for _ in 0..10 {
                 yield_now().await;

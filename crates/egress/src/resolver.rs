@@ -29,8 +29,8 @@ use system::System;
 /// How many addresses of each family are considered.
 const MOST_OF_A_FAMILY: usize = 16;
 
-/// How long one family's addresses wait for those of the other, and the answer that there is no such name for the other
-/// name servers.
+/// The time that one family's addresses wait for those of the other, and the answer that there is no such name for the
+/// other name servers.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// How many questions may await one name server's answer over TCP.

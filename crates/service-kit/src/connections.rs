@@ -157,7 +157,7 @@ pub fn traces(settings: &Settings, process: &'static str) -> Result<Option<(Trac
     Ok(Some(traces))
 }
 
-/// What to tell an operator of URLs that lead to another machine without TLS: one warning for each setting.
+/// Returns a warning for each setting of a URL that leads to another machine without TLS.
 pub fn unencrypted_urls(settings: &Settings) -> impl Iterator<Item = String> {
     let Settings { api, broker, traces, .. } = settings;
     let asks = api.sessions == SessionBackEnd::Introspection;

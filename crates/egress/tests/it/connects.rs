@@ -17,7 +17,7 @@ use crate::{
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// Serves so many connections, and stalls the TLS handshakes of the others.
+/// Serves the first connections, and stalls the TLS handshakes of the others.
 async fn serving(authority: &Authority, served: usize) -> Receiver {
     let acceptor = authority.acceptor(&LOCAL);
     Receiver::tcp(move |mut tcp, number| {

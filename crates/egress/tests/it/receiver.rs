@@ -24,7 +24,7 @@ pub(crate) struct Receiver {
     accepted: Arc<AtomicUsize>,
     /// How many of them are open.
     open: watch::Receiver<usize>,
-    /// How many of them were open at a time.
+    /// The maximum of them that were open at a time.
     most_open: Arc<AtomicUsize>,
     /// Every request that was read to its end.
     received: Arc<Mutex<Vec<Received>>>,
