@@ -22,6 +22,11 @@ use crate::{
 };
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A peer that has acknowledged nothing for this time is gone: neither data nor the probes of an idle connection.
+const SILENCE: Duration = Duration::from_secs(20);
+/// The first probe of an idle connection, the pause to the next one, and the number of probes. The connection ends by
+/// [`SILENCE`] at the second one: without a pause here, the system's is 75 s.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 2);
 /// How PostgreSQL is told from other protocols when TLS begins at once (`sslnegotiation=direct`).
 const ALPN: &[u8] = b"postgresql";
 
@@ -65,9 +70,17 @@ pub(crate) async fn establish(
 }
 
 /// The settings of a session. The server ends a statement a little after the caller's deadline, so that the caller knows why
-/// it failed.
+/// it failed. It ends the session of a vanished host as this side ends a connection to one.
 fn session(patience: Duration) -> String {
-    format!("{SESSION}; SET statement_timeout = '{}ms'", (patience + patience / 10).as_millis())
+    let (idle, interval, probes) = KEEPALIVE;
+    format!(
+        "{SESSION}; SET statement_timeout = '{}ms'; SET tcp_user_timeout = '{}s'; SET tcp_keepalives_idle = {}; \
+         SET tcp_keepalives_interval = {}; SET tcp_keepalives_count = {probes}",
+        (patience + patience / 10).as_millis(),
+        SILENCE.as_secs(),
+        idle.as_secs(),
+        interval.as_secs()
+    )
 }
 
 /// Connects to the host that accepts writes. Returns its settings too.
@@ -113,13 +126,16 @@ pub(crate) async fn client(config: &LedgerConfig, reached: &Reached) -> Result<C
 
 fn settings(address: &Address, process: &'static str) -> Result<Config, ConnectionError> {
     let mut settings = address.with_password().map_err(failed_password)?;
+    let (idle, interval, probes) = KEEPALIVE;
     settings
         .application_name(process)
         .connect_timeout(CONNECT_TIMEOUT)
         // Of several hosts, the primary.
         .target_session_attrs(TargetSessionAttrs::ReadWrite)
-        .keepalives_idle(Duration::from_secs(10))
-        .tcp_user_timeout(Duration::from_secs(20));
+        .keepalives_idle(idle)
+        .keepalives_interval(interval)
+        .keepalives_retries(probes)
+        .tcp_user_timeout(SILENCE);
     Ok(settings)
 }
 
@@ -182,4 +198,21 @@ pub(crate) fn read_only() -> Error {
 pub(crate) fn is_read_only(error: &ConnectionError) -> bool {
     let ConnectionError::CouldntSetupConfiguration(error) = error else { return false };
     matches!(error, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux ends an idle connection at the first probe after `tcp_user_timeout`, other systems after the last probe.
+    #[test]
+    fn an_idle_connection_to_a_silent_host_ends_within_twenty_seconds() {
+        let text = "postgres://u@10.0.0.1/d?keepalives_interval=60&keepalives_retries=9&tcp_user_timeout=900";
+        let settings = settings(&Address::parse(text, &ClientFiles::default()).unwrap(), "test").unwrap();
+        let interval = settings.get_keepalives_interval().expect("without one, the system's is 75 s");
+        let probes = settings.get_keepalives_retries().unwrap();
+        assert!(settings.get_keepalives());
+        assert!(settings.get_keepalives_idle() + interval * probes <= Duration::from_secs(20));
+        assert_eq!(settings.get_tcp_user_timeout(), Some(&Duration::from_secs(20)));
+    }
 }

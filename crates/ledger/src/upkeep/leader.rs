@@ -27,14 +27,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often an idle leader checks its session, well within the session's limits.
 const BEAT: Duration = Duration::from_secs(5);
 /// While the leader waits for a lock, everybody else waits behind it, so it waits 500 ms at most. The server ends the
-/// session of a vanished host, and frees the lock: after 20 s idle, or 20 s in which nobody takes the answer.
+/// session of a vanished host, and frees the lock: after 20 s idle, or 20 s in which nobody takes the answer (`connect.rs`).
 ///
 /// With this `work_mem` the server looks ids up in a hashed set, however large it believes a day to be. With less it
 /// may search all of the set for each row. It takes only as much memory as the set needs. Without bitmap scans, a plan
 /// that was made while a table was nearly empty reads the next rows of an index, and does not sort all of them.
 const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem = '64MB'; SET enable_bitmapscan = off; \
-     SET idle_session_timeout = '20s'; SET tcp_user_timeout = '20s'; \
-     SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 2";
+     SET idle_session_timeout = '20s'";
 
 /// A process that may become the leader.
 pub struct Candidate {
