@@ -54,9 +54,9 @@
 )
 
 -- Health (specification, section 2.3) is "inserted" in the same way, in the order of recording, and within a batch in the
--- order in which attempts ended. A failing period begins with the first failure since the last success. It is over with a
--- success after which no failure is known: what administrators were told stands until then, also if a late success moves
--- its begin. Triggers make notices of its first drop and of its end.
+-- order in which attempts ended. A failing period begins with the first failure since the last success. It is over when a
+-- success is recorded and no failure is known after the latest one: what administrators were told stands until then, also
+-- if a late success moves its begin. A late success begins none. Triggers make notices of its first drop and of its end.
 , ended AS (
     SELECT *, max(finished_at) FILTER (WHERE outcome = 'success') OVER (PARTITION BY webhook_id) AS success_at
     FROM counted WHERE NOT is_test
@@ -96,7 +96,7 @@
                 CASE WHEN is_over THEN 0 ELSE lost END,
                 CASE WHEN is_over THEN lost ELSE h.last_dropped END
             FROM (SELECT
-                excluded.last_success_at
+                excluded.failure_count = 0 AND greatest(h.last_success_at, excluded.last_success_at)
                     >= coalesce(greatest(h.last_failure_at, excluded.last_failure_at), '-infinity') AS is_over,
                 least(h.dropped::bigint + excluded.dropped + excluded.last_dropped, 2147483647) AS lost
             ) AS period

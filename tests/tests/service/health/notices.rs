@@ -5,7 +5,10 @@ use end_to_end::system::{Service, System};
 use ledger::Attempted;
 use serde_json::{Value, json};
 
-use crate::health::{late::Records, once};
+use crate::health::{
+    late::{NOON, Records},
+    once,
+};
 use OutcomeClass::{Status as Failure, Success};
 
 /// The webhook's notices of its health, oldest first.
@@ -106,6 +109,39 @@ async fn a_late_success_moves_the_begin_of_the_failing_period_behind_it() {
         let begin = "SELECT count(*) FROM webhook_health WHERE failing_since = last_failure_at";
         assert_eq!(system.count(begin).await, 1, "it fails since the failure that is known to be younger");
         assert_eq!(types(&told(&records).await), ["webhook.dropping"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_success_begins_no_failing_period() {
+    System::prepared(once(), async |system| {
+        let first = Records::of(&system).await;
+        for (late, failing_since) in [
+            (vec![(Success, 12)], None),
+            (vec![(Failure, 10), (Success, 11)], None),
+            (vec![(Success, 12), (Failure, 30)], Some(30)),
+            (vec![(Success, 8), (Failure, 9)], Some(9)),
+        ] {
+            for is_one_batch in [false, true] {
+                let records = first.of_another_webhook().await;
+                record(&records, &[records.attempt(Failure, 15).await]).await;
+                record(&records, &[records.attempt(Success, 20).await]).await;
+                let mut batch = Vec::new();
+                for (class, second) in &late {
+                    batch.push(records.attempt(*class, *second).await);
+                }
+                for part in batch.chunks(if is_one_batch { batch.len() } else { 1 }) {
+                    record(&records, part).await;
+                }
+                let since = format!(
+                    "SELECT coalesce(extract(epoch FROM failing_since - '{NOON}')::bigint, -1) FROM webhook_health \
+                     WHERE webhook_id = '{}'",
+                    records.webhook
+                );
+                assert_eq!(system.count(&since).await, failing_since.unwrap_or(-1), "{late:?} {is_one_batch}");
+            }
+        }
     })
     .await;
 }
