@@ -7,8 +7,7 @@ use std::{collections::HashSet, time::Duration};
 
 use diesel::{
     prelude::*,
-    sql_types::{Double, Int4, Timestamptz, Uuid as SqlUuid},
-    upsert::excluded,
+    sql_types::{Array, Double, Int4, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, Job};
@@ -76,28 +75,36 @@ batch_statement! {
     include_str!("lease_outbox.sql")
 }
 
+batch_statement! {
+    AddLeased -> (Timestamptz,);
+    lease { seconds: f64 => Double }
+    job { delivery: Uuid => SqlUuid };
+    " INSERT INTO promised_jobs (delivery_id, leased_until) \
+      SELECT delivery, now() + seconds * interval '1 second' FROM job, lease ORDER BY delivery \
+      ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until RETURNING leased_until"
+}
+
+const DELETE: &str = "DELETE FROM promised_jobs WHERE delivery_id = ANY (ARRAY( \
+       SELECT delivery_id FROM promised_jobs WHERE delivery_id = ANY ($1) AND leased_until = $2 \
+       ORDER BY delivery_id FOR UPDATE))";
+
 impl Ledger {
     /// Leases up to `most` entries that nobody leases to the caller, for [`LEASE`]. Makes their deliveries due now: the
     /// entries may be old, and lost-job detection must not take their jobs for lost. A delivery that is gone or waits no
     /// longer has no job: its entry is only deleted.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the database does not answer. The entries may stay leased then.
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
         let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
-        let (leased, waiting) = self
-            .run("outbox_lease", async |conn| {
-                conn.transaction(async |conn| {
-                    let leased: Vec<(Uuid, OffsetDateTime)> = statement.load(conn).await?;
-                    let ids: Vec<Uuid> = leased.iter().map(|(id, _)| *id).collect();
-                    let waiting = if ids.is_empty() { Vec::new() } else { due_now(conn, &ids).await? };
-                    diesel::QueryResult::Ok((leased, waiting))
-                })
-                .await
-            })
-            .await?;
+        let leased: Vec<(Uuid, OffsetDateTime)> =
+            self.run("outbox_lease", async |conn| statement.load(conn).await).await?;
         let Some(until) = leased.as_slice().first().map(|(_, until)| *until) else { return Ok(OutboxBatch::EMPTY) };
-        let ids = leased.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<Uuid> = leased.iter().map(|(id, _)| *id).collect();
+        // Others lock deliveries before their entries here. The lease needs no lock any more.
+        let waiting = self
+            .run("outbox_lease", async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await)
+            .await?;
         let jobs = waiting.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
         Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
     }
@@ -107,8 +114,7 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer. The jobs are then published again as duplicates, and found stale.
     pub async fn outbox_delete(&self, batch: &OutboxBatch) -> Result<(), LedgerError> {
-        let these = promised_jobs::delivery_id.eq_any(&batch.ids);
-        let query = diesel::delete(promised_jobs::table.filter(these.and(promised_jobs::leased_until.eq(batch.until))));
+        let query = diesel::sql_query(DELETE).bind::<Array<SqlUuid>, _>(&batch.ids).bind::<Timestamptz, _>(batch.until);
         self.run("outbox_delete", async |conn| query.execute(conn).await.map(|_| ())).await
     }
 }
@@ -132,22 +138,12 @@ pub(crate) async fn add_leased(conn: &mut AsyncPgConnection, deliveries: &[(Uuid
     if deliveries.is_empty() {
         return Ok(OutboxBatch::EMPTY);
     }
-    let lease_end = format!("now() + interval '{} seconds'", LEASE.as_secs());
-    let row = |(id, _): &(Uuid, i16)| {
-        let leased_until = promised_jobs::leased_until.eq(diesel::dsl::sql::<Timestamptz>(&lease_end));
-        (promised_jobs::delivery_id.eq(*id), leased_until)
-    };
-    let until: Vec<OffsetDateTime> = diesel::insert_into(promised_jobs::table)
-        .values(deliveries.iter().map(row).collect::<Vec<_>>())
-        .on_conflict(promised_jobs::delivery_id)
-        .do_update()
-        .set(promised_jobs::leased_until.eq(excluded(promised_jobs::leased_until)))
-        .returning(promised_jobs::leased_until)
-        .load(conn)
-        .await?;
-    let until = until.as_slice().first().copied().ok_or(diesel::NotFound)?;
+    let ids: Vec<Uuid> = deliveries.iter().map(|(id, _)| *id).collect();
+    let statement = AddLeased { seconds: vec![LEASE.as_secs_f64()], delivery: ids.clone() };
+    let until: Vec<(OffsetDateTime,)> = statement.load(conn).await?;
+    let (until,) = until.as_slice().first().copied().ok_or(diesel::NotFound)?;
     let jobs = deliveries.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
-    Ok(OutboxBatch { ids: deliveries.iter().map(|(id, _)| *id).collect(), until, jobs, handed_out: Vec::new() })
+    Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
 }
 
 fn next_job(delivery: Uuid, attempts: i16) -> Job {

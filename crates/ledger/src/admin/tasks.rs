@@ -75,7 +75,9 @@ struct RunningRow {
 // A webhook's log is read as the README says of it.
 const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
      FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
-pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
+/// Deletes held jobs of a webhook. Locks them in the order in which jobs are held and released.
+pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY (ARRAY( \
+       SELECT delivery_id FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2) ORDER BY delivery_id FOR UPDATE))";
 // A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
 const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, until) VALUES ($1, $2) \
      ON CONFLICT (webhook_id) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \

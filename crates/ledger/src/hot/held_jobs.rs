@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::{
     admin::{
         outbox::add_leased,
-        tasks::{STEP_LOCKS, Step},
+        tasks::{FORGET_HELD, STEP_LOCKS, Step},
     },
     batch::batch_statement,
     error::LedgerError,
@@ -90,7 +90,6 @@ const NEXT: &str = "SELECT h.webhook_id, h.delivery_id FROM ( \
      JOIN held_jobs AS h USING (webhook_id) ORDER BY h.webhook_id, h.delivery_id LIMIT $1";
 /// A webhook whose jobs cannot be published comes after all others.
 const POSTPONE: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id = $1";
-const RELEASE: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2)";
 
 const WAKE: &str = include_str!("wake_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
@@ -165,7 +164,7 @@ impl Ledger {
             return self.run("release_faulty", async |conn| postpone.execute(conn).await.map(|_| ())).await;
         }
         tracing::error!(%webhook, deliveries = ?faulty, "held jobs cannot be published by the data of their rows: they are left to lost-job detection");
-        let release = diesel::sql_query(RELEASE).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
+        let release = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
         self.run("release_faulty", async |conn| release.execute(conn).await.map(|_| ())).await
     }
 

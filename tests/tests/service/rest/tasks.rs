@@ -153,6 +153,25 @@ async fn a_job_of_the_outbox_that_is_taken_over_late_is_due_then() {
     .await;
 }
 
+/// A resend locks its delivery, and then the delivery's entry in the outbox.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_of_the_outbox_waits_for_a_delivery_without_a_lock_of_its_entry() {
+    System::prepared(Options::default(), async |system| {
+        history::made(&system, Uuid::new_v4(), &Uuid::new_v4().to_string(), 1, "'pending'").await;
+        system.sql("INSERT INTO promised_jobs SELECT id, now() - interval '1 minute' FROM deliveries").await;
+        let resend = system.database_session("BEGIN; SELECT FROM deliveries FOR UPDATE").await;
+        let ledger = system.ledger_as("relay", 1);
+        let promise = async {
+            system.wait_for_locked_out(1).await;
+            resend.batch_execute("UPDATE promised_jobs SET leased_until = now(); COMMIT").await
+        };
+        let (leased, promised) = tokio::join!(ledger.outbox_lease(10), promise);
+        promised.expect("no deadlock");
+        assert_eq!(leased.expect("no deadlock").jobs().len(), 1);
+    })
+    .await;
+}
+
 /// A paused webhook with `count` deliveries whose jobs are held.
 async fn held(system: &System, api: &Api, tenant: Uuid, receiver: &Receiver, count: usize) -> String {
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
