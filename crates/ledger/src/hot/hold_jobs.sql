@@ -1,6 +1,7 @@
 -- Holds jobs: those of a paused webhook until it is active again, and others that found no free attempt (`batch` > 0).
 -- Returns their numbers. The share lock makes an activation wait, so that it finds the jobs that are held here; a
--- job of a webhook that is being changed is not held.
+-- job of a webhook that is being changed is not held. A job that is held already keeps the greater number of deliveries by
+-- the broker.
 --
 -- Held jobs of an active webhook are published again `pause` seconds after the last time, `batch` at first. If one of them
 -- has to be held again, fewer are published, `pause` seconds later. The row is locked in any case, for `wake_jobs.sql`.
@@ -18,10 +19,11 @@
     WHERE CASE WHEN known.is_active THEN job.batch > 0 ELSE known.id IN (SELECT id FROM paused) END
 )
 , held AS (
-    INSERT INTO held_jobs (webhook_id, delivery_id, reason, handed_out)
-    SELECT webhook, delivery, CASE WHEN is_active THEN 'slow' ELSE 'paused' END, handed_out
-    FROM chosen ORDER BY webhook, delivery
-    ON CONFLICT DO NOTHING
+    INSERT INTO held_jobs AS h (webhook_id, delivery_id, reason, handed_out)
+    SELECT webhook, delivery, CASE WHEN is_active THEN 'slow' ELSE 'paused' END, max(handed_out)
+    FROM chosen GROUP BY webhook, delivery, is_active ORDER BY webhook, delivery
+    ON CONFLICT (webhook_id, delivery_id) DO UPDATE SET handed_out = excluded.handed_out
+    WHERE h.handed_out < excluded.handed_out
 )
 , waking AS (
     INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at)

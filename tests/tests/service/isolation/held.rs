@@ -2,13 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use domain::DeliveryId;
 use end_to_end::{
     history::{held, made},
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
+use futures_util::future::join_all;
 use ledger::{Held, Waking};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::isolation::{LONG, answering_after, events, hanging, now_and_then_slow, options, recorded};
@@ -239,6 +242,64 @@ async fn while_no_dispatcher_runs_jobs_stay_held() {
         receiver.wait_for(2 * EACH, LONG).await;
         assert_eq!(receiver.received_once().len(), 2 * EACH);
         nothing_is_held(&system).await;
+    })
+    .await;
+}
+
+/// A job has the number of its deliveries by the broker from the message with which it is held. Another message of the same
+/// job may have been delivered more often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_held_again_keeps_the_greater_number_of_deliveries() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let tenant = Uuid::new_v4();
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+        system.stop(Service::Api).await;
+        let webhook: Uuid = webhook.parse().unwrap();
+        let (waking, delivery) = (Waking { batch: 1, pause: Duration::from_secs(3) }, Uuid::now_v7());
+        let ledger = system.ledger_as("holds", 1);
+        for (handed_out, expected) in [(vec![1], 1), (vec![3, 5, 4], 5), (vec![2], 5)] {
+            let job = |handed_out| Held {
+                webhook: webhook.into(),
+                delivery: delivery.into(),
+                handed_out,
+                is_again: false,
+                waking: Some(waking),
+            };
+            let jobs: Vec<Held> = handed_out.into_iter().map(job).collect();
+            assert_eq!(ledger.jobs_hold(&jobs).await.unwrap(), vec![true; jobs.len()]);
+            assert_eq!(system.count("SELECT handed_out::bigint FROM held_jobs").await, expected);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_jobs_than_a_statement_has_parameters_are_released_together() {
+    const OF_ONE: i64 = u16::MAX as i64;
+    const OF_OTHER: i64 = 999;
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Api).await;
+        let admin = system.admin(Uuid::new_v4()).await;
+        let webhooks = [(); 2].map(|()| admin.create("https://localhost/", &["quote.closed"]));
+        let webhooks = join_all(webhooks).await;
+        system.stop(Service::Api).await;
+        let now = DeliveryId::bound_at(OffsetDateTime::now_utc());
+        for (webhook, (jobs, wake_at)) in webhooks.iter().zip([(OF_OTHER, "-infinity"), (OF_ONE, "epoch")]) {
+            let webhook = &webhook.id;
+            let add = format!(
+                "WITH made AS ( \
+                   INSERT INTO deliveries (id, webhook_id, event_id, event_type) \
+                   SELECT derived_id('{now}', i::text::bytea), '{webhook}', gen_random_uuid(), 'quote.closed' \
+                   FROM generate_series({jobs}, {jobs} * 2 - 1) AS i RETURNING webhook_id, id \
+                 ), held AS (INSERT INTO held_jobs (webhook_id, delivery_id) SELECT webhook_id, id FROM made) \
+                 INSERT INTO held_webhooks VALUES ('{webhook}', {jobs}, '{wake_at}', '{wake_at}')"
+            );
+            system.sql(&add).await;
+        }
+        let ledger = system.ledger_as("wakes", 1).part(1, LONG).unwrap();
+        let step = ledger.jobs_wake(u16::MAX).await.unwrap().unwrap();
+        assert_eq!(step.deliveries as i64, OF_ONE + OF_OTHER);
     })
     .await;
 }
