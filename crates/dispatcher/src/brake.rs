@@ -30,8 +30,6 @@ use crate::{
     reason::Reason,
 };
 
-/// Receivers tolerate a timestamp that is five minutes off (specification 5.2).
-const CLOCKS: time::Duration = time::Duration::minutes(4);
 /// The interval at which orders are read, clocks and failures looked at, and an own brake is renewed in the ledger.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// The pause between two probes while the brake is on.
@@ -128,7 +126,7 @@ impl Brake {
 
     /// Returns whether no attempt is to be made now. A clock that has just been set is seen here.
     pub(crate) fn is_on(&self) -> bool {
-        if self.clock_is_off() {
+        if self.database.is_off() {
             self.set(Reason::Clock, true);
         }
         self.state.is_on()
@@ -137,10 +135,6 @@ impl Brake {
     /// Returns whether a job that was due then waited for the brake.
     pub(crate) fn delayed(&self, due: OffsetDateTime) -> bool {
         self.state.0.borrow().released_at.is_some_and(|released_at| due < released_at)
-    }
-
-    fn clock_is_off(&self) -> bool {
-        self.database.offset().is_some_and(|offset| offset.abs() > CLOCKS)
     }
 
     /// A receiver answered an attempt.
@@ -273,7 +267,7 @@ impl Brake {
         let (mut is_in_ledger, mut was_told) = (false, false);
         loop {
             ticks.tick().await;
-            self.set(Reason::Clock, self.clock_is_off());
+            self.set(Reason::Clock, self.database.is_off());
             // A process that starts looks at those that died braked as well.
             let is_start = self.others.borrow().is_none();
             let read = if is_start { self.orders.brakes_within(LATELY).await } else { self.orders.brakes().await };

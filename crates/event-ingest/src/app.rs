@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use broker::{Attachment, BatchLimit, Prefetch, Subscription};
+use broker::{Attachment, BatchLimit, Closing, Prefetch, Subscription};
+use futures_util::future::join_all;
 use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
 use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections, settings::Notices};
@@ -71,7 +72,9 @@ impl App {
         let upkeep_metrics = upkeep::Metrics::register(&mut registry);
         let attachment = Attachment::default();
         let consumer = attachment.clone();
-        let readiness = Readiness::new().check("consumer", move || ready(consumer.check()));
+        let held = metrics.held.clone();
+        let readiness =
+            Readiness::new().check("consumer", move || ready(if held.get() == 0 { consumer.check() } else { Ok(()) }));
         let running = foundation.start(registry, readiness, &shutdown).await?;
 
         let upkeep = Upkeep {
@@ -91,12 +94,14 @@ impl App {
                 () = shutdown.cancelled() => return,
                 () = running.database.known() => {}
             }
-            let events = running.broker.names().events();
-            let subscription = running.broker.subscribe(events, Prefetch::of_small(PREFETCH), attachment);
+            let subscribe = || {
+                let events = running.broker.names().events();
+                running.broker.subscribe(events, Prefetch::of_small(PREFETCH), attachment.clone())
+            };
             let unknown_keys = judge_unknown_keys(&running, &settings, metrics.clone(), &shutdown);
             let intake = intake(&running, &settings, metrics, &shutdown);
             tokio::join!(
-                consume(subscription, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown),
+                consume(subscribe, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown),
                 unknown_keys
             );
         };
@@ -142,9 +147,11 @@ async fn judge_unknown_keys(running: &Running, settings: &Settings, metrics: Met
     unknown_keys.consume(subscription, settings.shutdown.deadline, shutdown).await;
 }
 
-/// Takes batches until the shutdown, then waits for those under way. Acknowledges what they finish in time.
+/// Takes batches until the shutdown, then waits for those under way. Acknowledges what they finish in time. While this
+/// machine's clock and the database's differ by more than four minutes, the queue has no consumer: nobody knows which events
+/// are current.
 async fn consume(
-    mut subscription: Subscription,
+    subscribe: impl Fn() -> Subscription,
     intake: Intake,
     most: u16,
     deadline: Duration,
@@ -153,26 +160,48 @@ async fn consume(
     let most = usize::from(most.min(PREFETCH / BATCHES));
     let limit = BatchLimit { messages: most, bytes: BATCH_BYTES, linger: LINGER };
     let (tasks, batches) = (TaskTracker::new(), Arc::new(Semaphore::new(BATCHES.into())));
-    loop {
-        let next = async {
+    let mut closings: Vec<Closing> = Vec::new();
+    while clocks_agree(&intake, shutdown).await {
+        let mut subscription = subscribe();
+        let working = async {
             // The semaphore is never closed.
-            let under_way = Arc::clone(&batches).acquire_owned().await.ok()?;
-            Some((subscription.next_batch(limit).await?, under_way))
+            while let Ok(under_way) = Arc::clone(&batches).acquire_owned().await
+                && let Some(batch) = subscription.next_batch(limit).await
+                && let Some(came_at) = intake.database.agreed_now()
+            {
+                tasks.spawn(intake.clone().take(batch, came_at, under_way));
+            }
         };
         // A shutdown also ends the wait for a permit, which lasts for as long as the database is away.
-        let next = tokio::select! {
-            () = shutdown.cancelled() => break,
-            next = next => next,
-        };
-        let Some((batch, under_way)) = next else { break };
-        tasks.spawn(intake.clone().take(batch, under_way));
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = intake.database.until_off(true) => {}
+            () = working => {}
+        }
+        closings.retain(|closing| !closing.is_done());
+        closings.push(subscription.into_closing());
     }
-    let closing = subscription.into_closing();
     tasks.close();
     if tokio::time::timeout(deadline, tasks.wait()).await.is_err() {
         tracing::warn!("the shutdown's deadline has passed: unfinished events stay on the queue");
         intake.abandon.cancel();
         tasks.wait().await;
     }
-    closing.close().await;
+    join_all(closings.into_iter().map(Closing::close)).await;
+}
+
+/// Waits until this machine's clock and the database's agree. Returns `false` at the shutdown.
+async fn clocks_agree(intake: &Intake, shutdown: &CancellationToken) -> bool {
+    if intake.database.is_off() {
+        intake.metrics.held.set(1);
+        tracing::error!(
+            "this machine's clock and the database's differ by more than four minutes. No events are accepted until the time \
+             service (NTP) of the wrong host is fixed: they wait on their queue"
+        );
+        shutdown.run_until_cancelled(intake.database.until_off(false)).await;
+        intake.metrics.held.set(0);
+        tracing::info!("events are accepted again");
+    }
+    !shutdown.is_cancelled()
 }

@@ -102,15 +102,15 @@ struct Message {
 }
 
 impl Intake {
-    /// Processes a batch to its end. When that is abandoned, the unacknowledged events come again. A panic at one event
+    /// Processes a batch to its end: `came_at`, by the database's clock. When that is abandoned, the unacknowledged events come again. A panic at one event
     /// rejects this event only. Any other panic ends the process. `under_way` is held until nothing is left to do but to
     /// acknowledge.
-    pub(crate) async fn take(self, batch: Vec<Received>, under_way: OwnedSemaphorePermit) {
+    pub(crate) async fn take(self, batch: Vec<Received>, came_at: OffsetDateTime, under_way: OwnedSemaphorePermit) {
         let _watched = self.essential.watch("batch of events");
         let began = Instant::now();
         self.metrics.batch_size.observe(f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)));
         let now = OffsetDateTime::now_utc();
-        let accepted = AcceptedPeriod::at(self.database.now(), self.keep);
+        let accepted = AcceptedPeriod::at(came_at, self.keep);
         let (mut usable, mut unusable, mut panicked) = (Vec::new(), Vec::new(), Vec::new());
         for Received { body, routing_key, redelivered, content_encoding, traceparent, acker, .. } in batch {
             let span = self.spans.begin(traceparent.as_ref(), &routing_key, now);

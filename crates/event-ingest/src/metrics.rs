@@ -1,7 +1,7 @@
 //! The names of ingest's metrics.
 
 use prometheus_client::{
-    metrics::{counter::Counter, histogram::Histogram},
+    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use service_kit::metrics::{Counters, Register, batch_sizes, from_zero, seconds};
@@ -14,6 +14,8 @@ pub(crate) struct Metrics {
     events: Counters,
     pub(crate) deliveries: Counter,
     pub(crate) unknown_key_dropped: Counter,
+    /// 1 while no events are accepted.
+    pub(crate) held: Gauge,
     pub(crate) batch_size: Histogram,
     pub(crate) batch_seconds: Histogram,
 }
@@ -27,6 +29,11 @@ impl Metrics {
                 "webhooks_ingest_unknown_key_dropped",
                 "Parked events with an unknown routing key that gave way to newer ones",
                 Counter::default(),
+            ),
+            held: registry.shown(
+                "webhooks_ingest_held",
+                "Whether no events are accepted, as this machine's clock and the database's differ by over four minutes",
+                Gauge::default(),
             ),
             batch_size: registry.shown("webhooks_ingest_batch_size", "Events taken at a time", batch_sizes()),
             batch_seconds: registry.shown(

@@ -21,6 +21,9 @@ use crate::metrics::Register;
 const EVERY: Duration = Duration::from_secs(1);
 /// The clocks of two well-kept machines differ by less.
 const TOLERANCE: Duration = Duration::from_secs(5);
+/// With more, one of the clocks is wrong. Receivers tolerate a timestamp that is five minutes off (specification 5.2), and
+/// an event may be a day ahead of the database's clock.
+const WRONG: time::Duration = time::Duration::minutes(4);
 
 /// The database's time, known without a query each time. Clones share the readings.
 #[derive(Clone, Debug)]
@@ -65,11 +68,23 @@ impl DatabaseWatch {
         }
     }
 
-    /// This machine's time less the database's, now. `None` before the first reading.
+    /// The database's time now, unless this machine's clock and the database's differ by more than four minutes: nobody
+    /// knows which of the two is wrong. `None` before the first reading, too.
     #[must_use]
-    pub fn offset(&self) -> Option<time::Duration> {
-        let last = self.last.borrow();
-        last.as_ref().map(|reading| OffsetDateTime::now_utc() - carried(reading, Instant::now()))
+    pub fn agreed_now(&self) -> Option<OffsetDateTime> {
+        self.last.borrow().as_ref().filter(|reading| !is_off(reading)).map(|reading| carried(reading, Instant::now()))
+    }
+
+    /// Returns whether this machine's clock and the database's differ by more than four minutes. They do not before the first
+    /// reading.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.last.borrow().as_ref().is_some_and(is_off)
+    }
+
+    /// Waits until [`DatabaseWatch::is_off`] returns `off`, at a reading.
+    pub async fn until_off(&self, off: bool) {
+        let _ = self.last.clone().wait_for(|last| last.as_ref().is_some_and(is_off) == off).await;
     }
 
     /// Waits for the first reading.
@@ -137,6 +152,10 @@ fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError
         Some(fault) => tracing::warn!(error = error.map(|error| error as &dyn std::error::Error), "{fault}"),
         None => tracing::info!("the database is well again"),
     }
+}
+
+fn is_off(reading: &ClockReading) -> bool {
+    (OffsetDateTime::now_utc() - carried(reading, Instant::now())).abs() > WRONG
 }
 
 fn carried(reading: &ClockReading, now: Instant) -> OffsetDateTime {

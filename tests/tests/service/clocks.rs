@@ -183,6 +183,38 @@ async fn waits_for_agreeing_clocks(system: Arc<System>, ahead: i64) {
     assert_eq!(receiver.received().len(), 1);
 }
 
+/// Events are judged by the database's clock: by these, a current one is too old, or of the future.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn current_events_wait_while_the_databases_clock_is_days_off() {
+    const DAY: i64 = 86_400;
+    System::prepared(Options::default(), async |system| {
+        start(&system, 0).await;
+        let ingest = system.start(Service::Ingest).await;
+        let tenant = Uuid::new_v4();
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        for (before, ahead) in [40 * DAY, -2 * DAY].into_iter().enumerate() {
+            clock::set_ahead(&system, ahead).await;
+            let events = system.names.events();
+            eventually("no ingest accepts events", SOON, || async {
+                let is_held = metric(ingest, "webhooks_ingest_held").await == 1.0;
+                (is_held && system.upstream.consumers(&events).await == 0).then_some(())
+            })
+            .await;
+            publish(&system, tenant).await;
+            system.upstream.wait_ready(&events, 1, SOON).await;
+            clock::set_ahead(&system, 0).await;
+            receiver.wait_for(before + 1, SOON).await;
+            eventually("events are accepted again", SOON, || async {
+                (metric(ingest, "webhooks_ingest_held").await == 0.0).then_some(())
+            })
+            .await;
+        }
+        assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attempt_is_made_after_a_standby_is_promoted_whose_clock_is_ten_minutes_ahead() {
     System::prepared(patient(), async |system| waits_after_a_promotion(system, TEN_MINUTES).await).await;
