@@ -74,7 +74,7 @@ impl Reconciler<'_> {
         };
         loop {
             let began = Instant::now();
-            let after = self.search.cursor(scope).unwrap_or(before_all(first));
+            let after = self.search.place(scope, first, pass.now, self.upkeep.grace);
             let chunk = self.chunk(leader, stream, after, pass).await?;
             // What may not be enqueued again in this minute is searched for in the next one.
             let is_full = matches!(scope, Scope::New) && self.search.copies == 0;
@@ -88,9 +88,9 @@ impl Reconciler<'_> {
     /// Looks again at the most overdue untried delivery that is known, and at those that follow. If none is known, at
     /// those of a grace ago: there the backlog of dispatchers that have stopped begins.
     async fn look_at_oldest_untried(&mut self, leader: &mut Leader, pass: &mut Pass) -> Result<(), Trouble> {
-        let known = self.search.oldest_untried.map(|oldest| Uuid::from_u128(oldest.id.as_u128().saturating_sub(1)));
-        let after = known.unwrap_or_else(|| DeliveryId::bound_at(pass.now - self.upkeep.grace));
-        self.search.oldest_untried = self.chunk(leader, Stream::Untried, before_all(after), pass).await?.oldest;
+        let known = self.search.oldest_untried.map(Place::before);
+        let after = known.unwrap_or_else(|| before_all(DeliveryId::bound_at(pass.now - self.upkeep.grace)));
+        self.search.oldest_untried = self.chunk(leader, Stream::Untried, after, pass).await?.oldest;
         Ok(())
     }
 

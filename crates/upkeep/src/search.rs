@@ -6,6 +6,8 @@ use ledger::{Place, WaitingChunk};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::working_time::GRACES;
+
 /// Jobs that are enqueued again in each [`MINUTE`], at most: what is taken for lost, and is not, does little harm.
 const COPIES: u32 = 1_000;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -14,6 +16,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Search {
     due: Option<Place>,
+    /// The begin of the next round by due time, if it does not walk the whole index.
+    due_begin: Option<Place>,
+    /// The latest begin that the round by due time allows for the next one.
+    due_latest_begin: Option<Place>,
+    /// The beginning of the latest round that walked the whole index.
+    whole_began: Option<OffsetDateTime>,
     new: Option<Place>,
     lately: Option<Place>,
     pub(crate) older: Option<Place>,
@@ -55,11 +63,39 @@ impl Search {
         }
     }
 
+    /// Returns the place after which a search continues, or its next round begins: with the ids after `first`. `now`: the
+    /// database's time.
+    ///
+    /// A round by due time begins with the first delivery that the round before has found, or a grace ago if that is
+    /// earlier. Before it, the index holds dead entries, which cost time in each pass until the server has removed them.
+    /// A delivery that gets an earlier due time is found by the next round through the whole index, after six graces.
+    pub(crate) fn place(&mut self, scope: Scope, first: Uuid, now: OffsetDateTime, grace: Duration) -> Place {
+        let whole = Place { due: OffsetDateTime::UNIX_EPOCH, id: first };
+        if let Some(place) = *self.cursor(scope) {
+            return place;
+        }
+        if !matches!(scope, Scope::Due) {
+            return whole;
+        }
+        self.due_latest_begin = Some(Place { due: now - grace, id: first });
+        let is_time = self.whole_began.is_none_or(|began| now - began >= grace.saturating_mul(GRACES));
+        match self.due_begin.filter(|_| !is_time) {
+            Some(begin) => begin,
+            None => {
+                self.whole_began = Some(now);
+                whole
+            }
+        }
+    }
+
     /// Notes a chunk of a search that ends before an id. Its deliveries come in the order in which they are due, or of
     /// their ids. Returns false at the end: the next round begins at the beginning, or, for new ones, there.
     pub(crate) fn advance(&mut self, scope: Scope, chunk: &WaitingChunk, end: Uuid) -> bool {
         let oldest = chunk.oldest;
         if let Scope::Due = scope {
+            if self.due.is_none() {
+                self.due_begin = chunk.first.map(Place::before).into_iter().chain(self.due_latest_begin).min();
+            }
             self.found_due = self.found_due.or(oldest);
             self.oldest_due = self.found_due.or(self.oldest_due);
             if chunk.last.is_none() {
@@ -96,7 +132,31 @@ mod tests {
     }
 
     fn chunk(oldest: Option<Place>, last: Option<Place>) -> WaitingChunk {
-        WaitingChunk { found: Vec::new(), oldest, last }
+        WaitingChunk { found: Vec::new(), first: None, oldest, last }
+    }
+
+    #[test]
+    fn a_round_by_due_time_begins_with_the_first_delivery_of_the_one_before_and_every_six_graces_at_the_epoch() {
+        let (mut search, grace, epoch) = (Search::default(), Duration::from_secs(100), place(0, 0));
+        for (second, first, begin) in [
+            (1_000, Some(place(300, 7)), epoch),
+            // Held jobs wait there: nothing that waits is left out.
+            (1_005, Some(place(300, 7)), place(300, 6)),
+            (1_010, Some(place(990, 9)), place(300, 6)),
+            // No later than a grace ago: a transaction that was long under way makes a delivery due at its beginning.
+            (1_015, None, place(910, 0)),
+            (1_599, Some(place(400, 1)), place(915, 0)),
+            (1_600, Some(place(1_590, 1)), epoch),
+            (1_605, None, place(1_500, 0)),
+        ] {
+            let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(second);
+            assert_eq!(search.place(Scope::Due, Uuid::nil(), now, grace), begin, "{second}");
+            let chunk = WaitingChunk { first, last: Some(place(second, 3)), ..WaitingChunk::default() };
+            assert!(search.advance(Scope::Due, &chunk, Uuid::max()));
+            assert_eq!(search.place(Scope::Due, Uuid::nil(), now, grace), place(second, 3), "the round goes on");
+            let last = WaitingChunk { first: Some(place(second, 4)), ..WaitingChunk::default() };
+            assert!(!search.advance(Scope::Due, &last, Uuid::max()));
+        }
     }
 
     #[test]

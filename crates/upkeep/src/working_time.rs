@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 /// With this many ready messages in the main lane, dispatchers may be behind.
 const BUSY: u32 = 100;
 /// After this many graces, an overdue job is lost however much the lanes hold.
-const GRACES: u32 = 6;
+pub(crate) const GRACES: u32 = 6;
 
 /// When that time began. Its clock is the database's, which decides when deliveries are due.
 #[derive(Default)]

@@ -101,7 +101,7 @@ CREATE TABLE unsuccessful_deliveries (
     webhook_id      uuid NOT NULL,
     state           text NOT NULL,
     next_attempt_at timestamptz -- the delivery's, or when it was made: what waits is found by it
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.02); -- the leader reads past what retries that have ended leave in the index
 
 CREATE INDEX unsuccessful_deliveries_by_state ON unsuccessful_deliveries (webhook_id, state, delivery_id);
 -- Finds waiting deliveries in the order in which they are due. A retry that fails again writes all indexes of its row

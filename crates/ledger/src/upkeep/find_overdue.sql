@@ -8,11 +8,14 @@
 )
 
 -- Up to $4 that were due before $3 and not enqueued again lately. None if $3 is null. The back-off doubles from 1 hour
--- to 32. With the chunk's end and its most overdue delivery.
+-- to 32. With the chunk's ends and its most overdue delivery.
 SELECT ends.*, lost.*
 FROM (
-    SELECT last.due AS last_due, last.id AS last_id, oldest.due AS oldest_due, oldest.id AS oldest_id
+    SELECT
+        first.due AS first_due, first.id AS first_id, last.due AS last_due, last.id AS last_id,
+        oldest.due AS oldest_due, oldest.id AS oldest_id
     FROM (SELECT 1) AS one
+    LEFT JOIN (SELECT due, id FROM chunk WHERE number = 1) AS first ON true
     LEFT JOIN (SELECT due, id FROM chunk WHERE number = {rows}) AS last ON true
     LEFT JOIN (SELECT due, id FROM found ORDER BY due, id LIMIT 1) AS oldest ON true
 ) AS ends

@@ -42,7 +42,7 @@ pub enum Stream {
 }
 
 /// A delivery's place in a [`Stream`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The delivery's due time. It counts only for deliveries with a due time.
     pub due: OffsetDateTime,
@@ -50,20 +50,34 @@ pub struct Place {
     pub id: Uuid,
 }
 
+impl Place {
+    /// The place after which the delivery is the next one.
+    #[must_use]
+    pub const fn before(self) -> Self {
+        Self { id: Uuid::from_u128(self.id.as_u128().saturating_sub(1)), ..self }
+    }
+}
+
 /// A chunk of a stream, searched for deliveries that wait, or for overdue ones that have lost their jobs.
 #[derive(Clone, Debug, Default)]
 pub struct WaitingChunk {
     /// Those that were found.
     pub found: Vec<Waiting>,
+    /// The first delivery that was looked at, if overdue ones were searched for.
+    pub first: Option<Place>,
     /// The most overdue delivery, whether or not its job is lost, if overdue ones were searched for.
     pub oldest: Option<Place>,
     /// The last delivery that was looked at; `None` when the chunk was the last one.
     pub last: Option<Place>,
 }
 
-/// The end of the chunk, its most overdue delivery, and a delivery if one was found.
+/// The ends of the chunk, its most overdue delivery, and a delivery if one was found.
 #[derive(QueryableByName)]
 struct Row {
+    #[diesel(sql_type = Nullable<Timestamptz>)]
+    first_due: Option<OffsetDateTime>,
+    #[diesel(sql_type = Nullable<SqlUuid>)]
+    first_id: Option<Uuid>,
     #[diesel(sql_type = Nullable<Timestamptz>)]
     last_due: Option<OffsetDateTime>,
     #[diesel(sql_type = Nullable<SqlUuid>)]
@@ -199,11 +213,10 @@ impl WaitingChunk {
     /// Every row has the same ends of the chunk.
     fn of(rows: Vec<Row>) -> Self {
         let place = |(due, id)| Some(Place { due: due?, id: id? });
-        let (last, oldest) = rows
-            .as_slice()
-            .first()
-            .map_or((None, None), |row| (place((row.last_due, row.last_id)), place((row.oldest_due, row.oldest_id))));
-        Self { found: rows.into_iter().filter_map(Row::read).collect(), oldest, last }
+        let [first, last, oldest] = rows.as_slice().first().map_or([None; 3], |row| {
+            [(row.first_due, row.first_id), (row.last_due, row.last_id), (row.oldest_due, row.oldest_id)].map(place)
+        });
+        Self { found: rows.into_iter().filter_map(Row::read).collect(), first, oldest, last }
     }
 }
 

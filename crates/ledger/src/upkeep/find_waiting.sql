@@ -1,7 +1,9 @@
 -- Of these, the ones neither made nor attempted since $3: a job is published right after either. And the chunk's end.
 SELECT ends.*, found.*
 FROM (
-    SELECT last.due AS last_due, last.id AS last_id, NULL::timestamptz AS oldest_due, NULL::uuid AS oldest_id
+    SELECT
+        NULL::timestamptz AS first_due, NULL::uuid AS first_id, last.due AS last_due, last.id AS last_id,
+        NULL::timestamptz AS oldest_due, NULL::uuid AS oldest_id
     FROM (SELECT 1) AS one LEFT JOIN (SELECT due, id FROM chunk WHERE number = {rows}) AS last ON true
 ) AS ends
 LEFT JOIN (
