@@ -147,7 +147,7 @@ async fn judge_unknown_keys(running: &Running, settings: &Settings, metrics: Met
     unknown_keys.consume(subscription, settings.shutdown.deadline, shutdown).await;
 }
 
-/// Takes batches until the shutdown, then waits for those under way. Acknowledges what they finish in time. While this
+/// Receives batches until the shutdown, then waits for those under way. Acknowledges what they finish in time. While this
 /// machine's clock and the database's differ by more than four minutes, the queue has no consumer: nobody knows which events
 /// are current.
 async fn consume(
