@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
+use async_rs::Runtime;
 use lapin::{
     Connection, ConnectionProperties,
-    runtime::default_runtime,
     tcp::{AMQPUriTcpExt, AsyncTcpStream, RustlsConnector},
     uri::{AMQPScheme, AMQPUri},
 };
@@ -19,7 +19,10 @@ use parking_lot::Mutex;
 use tls::ClientFiles;
 use tokio::time::timeout;
 
-use crate::error::BrokerError;
+use crate::{
+    error::BrokerError,
+    repair::{self, RepairedStream},
+};
 
 /// The socket of a connection that is being made. Dropping it shuts the socket down, which ends lapin's thread.
 #[derive(Default)]
@@ -45,18 +48,18 @@ pub(crate) async fn connect(
         AMQPScheme::AMQP => None,
         AMQPScheme::AMQPS => Some(RustlsConnector::from(files.read()?)),
     };
-    let runtime = default_runtime().map_err(BrokerError::Amqp)?;
+    let tokio = Runtime::tokio_current();
     let unfinished = Arc::new(Unfinished::default());
     let wanted = Arc::downgrade(&unfinished);
     let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
     let connecting = Connection::connector(
         uri,
-        runtime,
-        async move |uri, runtime| {
+        repair::runtime(),
+        async move |uri, _runtime| {
             let host = uri.authority.host.clone();
             let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri };
             let handshake = async {
-                let stream = plain.connect_async(&runtime).await?;
+                let stream = plain.connect_async(&tokio).await?;
                 if let AsyncTcpStream::Plain(plain) = &stream {
                     let socket = plain.get_ref().as_fd().try_clone_to_owned()?;
                     *wanted.upgrade().ok_or_else(timed_out)?.0.lock() = Some(socket.into());
@@ -66,7 +69,8 @@ pub(crate) async fn connect(
                     None => Ok(stream),
                 }
             };
-            Ok(timeout(limit, handshake).await.unwrap_or_else(|_| Err(timed_out()))?)
+            let stream = timeout(limit, handshake).await.unwrap_or_else(|_| Err(timed_out()))?;
+            Ok(AsyncTcpStream::Plain(RepairedStream::new(stream)))
         },
         properties,
     );

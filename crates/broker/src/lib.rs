@@ -21,6 +21,7 @@ mod polled_once;
 mod prefetch;
 mod presence;
 mod publisher;
+mod repair;
 mod stats;
 mod topology;
 

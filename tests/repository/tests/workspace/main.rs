@@ -54,6 +54,7 @@ const OWNERS: [(&str, &str); 20] = [
     ("tokio-postgres-rustls", "ledger"),
     ("backon", "broker"),
     ("lapin", "broker"),
+    ("async-rs", "broker"),
     ("actix-web", "api-service"),
     ("maud", "console"),
     ("encoding_rs", "egress"),
