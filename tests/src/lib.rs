@@ -10,6 +10,7 @@ pub mod events;
 pub mod history;
 pub mod life;
 pub mod name_server;
+pub mod odd_publisher;
 pub mod outsider;
 pub mod pooler;
 pub mod processes;

@@ -7,9 +7,6 @@ use lapin::uri::{AMQPScheme, AMQPUri};
 use crate::error::BrokerError;
 
 const HEARTBEAT_SECONDS: u16 = 10;
-/// lapin keeps two buffers of 32 frames for each connection, which fill up and stay in memory. Our messages are small,
-/// and larger ones take more frames. The headers of a message must fit into one frame.
-const FRAME_BYTES: u32 = 32 * 1024;
 
 const EMPTY_VHOST: &str = "the name of the virtual host after the last / is empty: write /%2F for the virtual host /, which \
      is also the one of an address that ends with its port";
@@ -41,7 +38,6 @@ impl Addresses {
                 return Err(BrokerError::Uri(EMPTY_VHOST.to_owned()));
             }
             uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-            uri.query.frame_max.get_or_insert(FRAME_BYTES);
             if let Some(host) = in_brackets(address) {
                 uri.authority.host = host.to_owned();
             }

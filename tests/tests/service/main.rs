@@ -14,6 +14,7 @@ mod isolation;
 mod keys;
 mod listen;
 mod messages;
+mod odd_messages;
 mod openapi;
 mod operations;
 mod operators;
