@@ -29,6 +29,12 @@ pub enum BrokerError {
     /// The broker did not answer within the time given.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
+    /// The broker did not answer a command's question within the time given.
+    #[error(
+        "the broker did not answer within {0:?}: run webhookctl doctor, and repeat the command once the broker answers; \
+         messages that were not dealt with are still on their queue"
+    )]
+    Unanswered(Duration),
     /// The node may have lost its disk or its cluster.
     #[error(
         "this node has none of the service's queues, and too few others answer to know that no node has them; start them, \
@@ -38,7 +44,7 @@ pub enum BrokerError {
     /// A queue or an exchange exists with other arguments. The broker's words name it.
     #[error(
         "a queue or an exchange was declared differently, by another build or by somebody else: {0}; `webhookctl doctor` compares \
-         them all: empty and delete what differs, and it is declared anew"
+         them all: empty and delete what differs, and it is declared anew (on the local stack, `make clean` removes all)"
     )]
     Differs(String),
     /// The broker, or the connection to it, failed.

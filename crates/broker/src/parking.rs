@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lapin::{
     Channel, Connection,
+    message::BasicGetMessage,
     options::{BasicGetOptions, BasicNackOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     acks::Acks,
-    broker::Broker,
+    broker::{Broker, farewell, in_time},
     error::BrokerError,
     message::{Acker, Outgoing, Received},
 };
@@ -103,13 +104,11 @@ impl Broker {
         most: usize,
         mut is_wanted: impl FnMut(&Parked) -> bool,
     ) -> Result<Reading, BrokerError> {
-        let (connection, channel) = self.connect("read").await?;
+        let (connection, channel) = answered(self.connect("read")).await?;
         let acks = Acks::new(channel.clone(), self.stats(), Gauge::default());
         let mut reading = Reading { connection, channel, parked: Vec::new(), kept: Vec::new() };
         for _ in 0..present(&reading.channel, queue).await? {
-            let Some(mut message) = reading.channel.basic_get(queue.into(), BasicGetOptions::default()).await? else {
-                break;
-            };
+            let Some(mut message) = get(&reading.channel, queue).await? else { break };
             let headers = message.delivery.properties.headers().clone().unwrap_or_default();
             let moved = Moved::read(&headers);
             let headers = headers.inner().iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
@@ -135,7 +134,7 @@ impl Broker {
         to: impl Fn(&[u8]) -> String,
         most: Option<usize>,
     ) -> Result<usize, BrokerError> {
-        let (connection, channel) = self.connect("move").await?;
+        let (connection, channel) = answered(self.connect("move")).await?;
         let stop = CancellationToken::new();
         let _stop_publisher = stop.clone().drop_guard();
         let publisher = self.publisher(stop);
@@ -144,7 +143,7 @@ impl Broker {
         let acks = Acks::new(channel.clone(), self.stats(), Gauge::default());
         let mut taken = 0;
         while taken < most {
-            let Some(message) = channel.basic_get(from.into(), BasicGetOptions::default()).await? else { break };
+            let Some(message) = get(&channel, from).await? else { break };
             let received = Received::new(message.delivery, &acks);
             let outgoing = Outgoing { queue: to(&received.body), body: received.body, ..Default::default() };
             publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
@@ -177,7 +176,7 @@ impl Reading {
     /// When the broker fails; it requeues them by itself then.
     pub async fn release(self) -> Result<(), BrokerError> {
         self.requeue_held().await?;
-        self.connection.close(200, "bye".into()).await?;
+        farewell(&self.connection).await;
         Ok(())
     }
 
@@ -197,14 +196,27 @@ impl Reading {
     async fn requeue_held(&self) -> Result<(), BrokerError> {
         // The tag 0 stands for everything that is not acknowledged.
         let requeue = BasicNackOptions { multiple: true, requeue: true };
-        Ok(self.channel.basic_nack(0, requeue).await?)
+        answered(async { Ok(self.channel.basic_nack(0, requeue).await?) }).await
     }
 }
 
 /// How many messages of a queue are ready.
 async fn present(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
     let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-    Ok(channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count())
+    answered(async { Ok(channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count()) }).await
+}
+
+/// The queue's next message.
+async fn get(channel: &Channel, queue: &str) -> Result<Option<BasicGetMessage>, BrokerError> {
+    answered(async { Ok(channel.basic_get(queue.into(), BasicGetOptions::default()).await?) }).await
+}
+
+/// A step of a command. Its deadline tells the operator what to do.
+async fn answered<T>(step: impl Future<Output = Result<T, BrokerError>>) -> Result<T, BrokerError> {
+    in_time(step).await.map_err(|error| match error {
+        BrokerError::Timeout(limit) => BrokerError::Unanswered(limit),
+        other => other,
+    })
 }
 
 #[cfg(test)]
