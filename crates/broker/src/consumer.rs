@@ -217,22 +217,46 @@ struct Worker {
     close: CancellationToken,
 }
 
+/// The latest attachments that ended within [`EARLY`]. A message that no client can read ends each connection that it is
+/// delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY`] of them, a
+/// consumer receives one message first: the counts of the others do not rise, and the broker soon parks the unreadable one.
+#[derive(Default)]
+struct EarlyEnds(u32);
+
+impl EarlyEnds {
+    /// Whether the message at the queue's head may be unreadable.
+    const fn suspect_head(&self) -> bool {
+        self.0 >= MAX_EARLY
+    }
+
+    /// Counts an attachment that ended after a time. While the head is suspect, one message clears it.
+    fn count(&mut self, lasted: Duration, has_message: bool) {
+        let is_early = lasted < EARLY && !(self.suspect_head() && has_message);
+        self.0 = if is_early { self.0.saturating_add(1) } else { 0 };
+    }
+}
+
 impl Worker {
     async fn supervise(self) {
-        let mut backoff = Backoff::default();
+        let (mut backoff, mut early_ends) = (Backoff::default(), EarlyEnds::default());
         self.attachment.set(false);
         while !self.stop.is_cancelled() {
+            let is_suspect = early_ends.suspect_head() && self.copies.is_none();
+            let prefetch = if is_suspect { self.prefetch.one_first() } else { self.prefetch };
             let attached = tokio::select! {
                 () = self.stop.cancelled() => return,
-                attached = in_time(self.attach()) => attached,
+                attached = in_time(self.attach(prefetch)) => attached,
             };
             match attached {
                 Ok((connection, channel, consumer)) => {
                     backoff = Backoff::default();
-                    tracing::info!(queue = %self.queue, "consuming");
+                    let (began, mut has_message) = (Instant::now(), false);
+                    if !is_suspect {
+                        tracing::info!(queue = %self.queue, "consuming");
+                    }
                     self.attachment.set(true);
                     let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
-                    self.forward(&channel, consumer, &acks).await;
+                    self.forward(&channel, (consumer, prefetch), &acks, &mut has_message).await;
                     if self.stop.is_cancelled() {
                         self.close.run_until_cancelled(all_done(&acks)).await;
                         close(&connection).await;
@@ -242,7 +266,20 @@ impl Worker {
                     self.attachment.set(false);
                     acks.end();
                     self.broker.shared.stats.reconnects.inc();
-                    tracing::warn!(queue = %self.queue, "the consumer was thrown off; attaching again");
+                    early_ends.count(began.elapsed(), has_message);
+                    if !is_suspect {
+                        tracing::warn!(queue = %self.queue, "the consumer was thrown off; attaching again");
+                    }
+                    if early_ends.suspect_head() && self.copies.is_none() {
+                        if !is_suspect {
+                            tracing::warn!(
+                                queue = %self.queue,
+                                "the queue's first message may be unreadable: receiving one message at a time until the \
+                                 broker has parked it"
+                            );
+                        }
+                        continue;
+                    }
                 }
                 Err(error) => error.warn(),
             }
@@ -250,12 +287,12 @@ impl Worker {
         }
     }
 
-    async fn attach(&self) -> Result<(Connection, Channel, Consumer), BrokerError> {
+    async fn attach(&self, prefetch: Prefetch) -> Result<(Connection, Channel, Consumer), BrokerError> {
         let (connection, channel) = self.broker.connect("consume").await?;
         if let Some(copies) = &self.copies {
             copies.declare(self.broker.names(), &connection).await?;
         }
-        let consumer = self.consume(&channel, TAG, self.prefetch.few()).await?;
+        let consumer = self.consume(&channel, TAG, prefetch.few()).await?;
         Ok((connection, channel, consumer))
     }
 
@@ -270,7 +307,13 @@ impl Worker {
     /// further messages. Each second consumer has a new tag, as a cancelled one keeps its tag until all its messages
     /// are acknowledged. It ends when all messages are acknowledged and none has come for a while: the sizes of the
     /// next are then unknown.
-    async fn forward(&self, channel: &Channel, mut consumer: Consumer, acks: &Arc<Acks>) {
+    async fn forward(
+        &self,
+        channel: &Channel,
+        (mut consumer, prefetch): (Consumer, Prefetch),
+        acks: &Arc<Acks>,
+        has_message: &mut bool,
+    ) {
         let (mut sizes, mut second, mut last) = (Sizes::default(), Second::default(), 0);
         loop {
             let next = tokio::select! {
@@ -292,7 +335,8 @@ impl Worker {
             };
             let wanted = match next {
                 Some(Ok(delivery)) => {
-                    let wanted = sizes.count(delivery.data.len(), self.prefetch);
+                    *has_message = true;
+                    let wanted = sizes.count(delivery.data.len(), prefetch);
                     last = delivery.delivery_tag;
                     // At the stop, nobody receives messages any more, and the consumers are to be cancelled.
                     if self.sender.send(Received::new(delivery, acks)).await.is_err() && !self.stop.is_cancelled() {
@@ -312,7 +356,7 @@ impl Worker {
                 continue;
             }
             // Not even a stop interrupts this: the messages of a consumer that nobody knows would stay unacknowledged.
-            if let Err(error) = in_time(self.change(channel, &mut second)).await {
+            if let Err(error) = in_time(self.change(channel, prefetch, &mut second)).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the number of messages taken at a time could not be changed"
@@ -323,13 +367,13 @@ impl Worker {
     }
 
     /// Cancels the second consumer, or opens one.
-    async fn change(&self, channel: &Channel, second: &mut Second) -> Result<(), BrokerError> {
+    async fn change(&self, channel: &Channel, prefetch: Prefetch, second: &mut Second) -> Result<(), BrokerError> {
         if let Some(tag) = second.tag.take() {
             return Ok(cancel(channel, &tag).await?);
         }
         second.opened += 1;
         let tag = second.tag.insert(format!("{TAG}-{}", second.opened));
-        second.consumer = Some(self.consume(channel, tag, self.prefetch.further()).await?);
+        second.consumer = Some(self.consume(channel, tag, prefetch.further()).await?);
         Ok(())
     }
 
@@ -387,12 +431,38 @@ async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
 const TAG: &str = "webhooks";
 /// The interval at which a stopped consumer looks whether its messages are done.
 const DONE_LOOK: Duration = Duration::from_millis(100);
+/// An attachment that lasts less ended early.
+const EARLY: Duration = Duration::from_secs(1);
+/// The number of early ends in a row after which the queue's head is suspect.
+const MAX_EARLY: u32 = 3;
 /// After this long without a message, the sizes of the next ones are unknown.
 const IDLE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn three_early_ends_in_a_row_make_the_head_suspect_until_a_message_comes() {
+        let (mut ends, early, late) = (EarlyEnds::default(), EARLY / 2, EARLY);
+        for (lasted, has_message, is_suspect) in [
+            (early, true, false),
+            (early, false, false),
+            (late, false, false),
+            (early, true, false),
+            (early, true, false),
+            (early, true, true),
+            (early, false, true),
+            (early, true, false),
+            (early, true, false),
+            (early, true, false),
+            (early, true, true),
+            (late, false, false),
+        ] {
+            ends.count(lasted, has_message);
+            assert_eq!(ends.suspect_head(), is_suspect, "{lasted:?} {has_message}");
+        }
+    }
 
     #[test]
     fn a_batch_waits_for_others_only_while_messages_come_fast() {

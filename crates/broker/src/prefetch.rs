@@ -29,6 +29,11 @@ impl Prefetch {
         Self { few: if messages < FEW { messages } else { FEW }, most: messages }
     }
 
+    /// The same maximum, and one message until one has come.
+    pub(crate) const fn one_first(self) -> Self {
+        Self { few: 1, ..self }
+    }
+
     /// The number that the first consumer receives, of any size.
     pub(crate) const fn few(self) -> u16 {
         self.few

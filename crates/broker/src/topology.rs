@@ -90,6 +90,13 @@ impl Names {
         format!("{}.events.rejected", self.prefix)
     }
 
+    /// What the broker itself parks of the events queue: events that no ingest could receive, or that expired. Nothing
+    /// reads this queue, as a client may be unable to.
+    #[must_use]
+    pub fn unreadable(&self) -> String {
+        format!("{}.events.unreadable", self.prefix)
+    }
+
     /// Events with an unknown routing key, parked for an operator.
     #[must_use]
     pub fn unknown_key(&self) -> String {
@@ -196,6 +203,7 @@ impl Topology {
             // By the service's own exchange, events are requeued.
             Queue::of_events(names, [names.events_exchange.clone(), names.exchange()]),
             own(names.rejected(), UNLIMITED, None),
+            own(names.unreadable(), UNLIMITED, None),
             Queue { is_bounded: true, ..own(names.unknown_key(), UNLIMITED, None) },
             own(names.main(), REDELIVERIES, Some(names.dead())),
             own(names.bulk(), REDELIVERIES, Some(names.dead())),
@@ -299,7 +307,7 @@ impl Queue {
 
     /// The events queue, which these exchanges feed as well.
     fn of_events(names: &Names, sources: impl IntoIterator<Item = String>) -> Self {
-        let mut events = Self::new(names, names.events(), REDELIVERIES, Some(names.rejected()));
+        let mut events = Self::new(names, names.events(), REDELIVERIES, Some(names.unreadable()));
         for source in sources {
             events.bindings.extend(EventType::ALL.map(|event_type| (source.clone(), event_type.to_string())));
         }
@@ -363,6 +371,7 @@ mod tests {
         let fixed = [
             "webhooks.events",
             "webhooks.events.rejected",
+            "webhooks.events.unreadable",
             "webhooks.events.unknown_key",
             "webhooks.deliveries",
             "webhooks.deliveries.bulk",
@@ -371,8 +380,8 @@ mod tests {
             "webhooks.unroutable",
             "webhooks.notices",
         ];
-        assert_eq!(names[..9], fixed);
-        let bounded = [fixed[2], fixed[8], "webhooks.events.other_keys"];
+        assert_eq!(names[..10], fixed);
+        let bounded = [fixed[3], fixed[9], "webhooks.events.other_keys"];
         for queue in topology().queues.into_iter().chain(of_unknown_keys().queues) {
             let arguments = queue.arguments("webhooks");
             assert!(!queue.bindings.is_empty() && queue.delivery_limit > 0);

@@ -424,6 +424,7 @@ mod schemas {
             "address: webhooks.deliveries.slow\n",
             "address: webhooks.retry.{gap}\n",
             "address: webhooks.events.rejected\n",
+            "address: webhooks.events.unreadable\n",
             "address: webhooks.events.unknown_key\n",
             "mandatory: true\n",
             "[x-rejected-reason, x-rejected-detail, x-rejected-at, x-rejected-routing-key]",

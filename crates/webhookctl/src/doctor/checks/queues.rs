@@ -106,6 +106,14 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
             "webhookctl rejected list shows why; fix the upstream service, or report the reason panicked, which is a fault of event-ingest; then webhookctl rejected requeue, or discard",
         ),
     }));
+    findings.extend(ready(&names.unreadable()).map(|ready| match ready {
+        0 => Finding::ok("queues.unreadable", "the broker itself parked no event"),
+        _ => Finding::error(
+            "queues.unreadable",
+            format!("the broker parked {} that no ingest could receive, or that expired", many(ready, "event")),
+            format!("look at the queue {} with the broker's tools (operators' pages: WebhooksUnreadableEvents)", names.unreadable()),
+        ),
+    }));
     findings.extend(ready(&names.unknown_key()).map(|ready| match ready {
         0 => Finding::ok("queues.unknown_key", "no event with an unknown routing key is parked"),
         _ => Finding::warning(

@@ -13,12 +13,13 @@ use time::{OffsetDateTime, macros::datetime};
 use super::{super::finding::Level, super::observed::*, *};
 
 const NOW: OffsetDateTime = datetime!(2026-03-10 12:00 UTC);
-const QUEUES: [&str; 9] = [
+const QUEUES: [&str; 10] = [
     "w.events",
     "w.deliveries",
     "w.deliveries.bulk",
     "w.deliveries.slow",
     "w.events.rejected",
+    "w.events.unreadable",
     "w.events.unknown_key",
     "w.dead",
     "w.unroutable",
@@ -371,6 +372,7 @@ fn the_broker_and_its_queues_are_judged() {
     });
     only("queues.dead", Error, "1 dead letter", |seen| set(seen, "w.dead", queue(1, 0)));
     only("queues.rejected", Warning, "2 events were rejected", |seen| set(seen, "w.events.rejected", queue(2, 0)));
+    only("queues.unreadable", Error, "parked 1 event", |seen| set(seen, "w.events.unreadable", queue(1, 0)));
     only("queues.unknown_key", Warning, "4 events with an unknown", |seen| {
         set(seen, "w.events.unknown_key", queue(4, 0));
     });
