@@ -203,7 +203,8 @@ impl Reading {
 /// How many messages of a queue are ready.
 async fn present(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
     let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-    answered(async { Ok(channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count()) }).await
+    answered(async { Ok(channel.queue_declare(queue.into(), passive, FieldTable::default()).await?.message_count()) })
+        .await
 }
 
 /// The queue's next message.

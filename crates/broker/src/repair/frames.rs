@@ -80,9 +80,7 @@ impl Frames {
         let [kind, _, _, size @ ..] = head;
         let size = u32::from_be_bytes(size);
         match kind {
-            METHOD | CONTENT_HEADER if (1..=MAX_FRAME_BYTES).contains(&size) => {
-                Self::Payload(kind, size as usize)
-            }
+            METHOD | CONTENT_HEADER if (1..=MAX_FRAME_BYTES).contains(&size) => Self::Payload(kind, size as usize),
             _ => Self::Pass(u64::from(size) + 1),
         }
     }

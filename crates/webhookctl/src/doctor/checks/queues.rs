@@ -111,7 +111,10 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         _ => Finding::error(
             "queues.unreadable",
             format!("the broker parked {} that no ingest could receive, or that expired", many(ready, "event")),
-            format!("look at the queue {} with the broker's tools (operators' pages: WebhooksUnreadableEvents)", names.unreadable()),
+            format!(
+                "look at the queue {} with the broker's tools (operators' pages: WebhooksUnreadableEvents)",
+                names.unreadable()
+            ),
         ),
     }));
     findings.extend(ready(&names.unknown_key()).map(|ready| match ready {
