@@ -428,7 +428,7 @@ mod schemas {
             "address: webhooks.events.unknown_key\n",
             "mandatory: true\n",
             "[x-rejected-reason, x-rejected-detail, x-rejected-at, x-rejected-routing-key]",
-            "enum: [malformed_json, invalid_member, data_too_large, timestamp_out_of_range, unknown_routing_key, panicked]",
+            "enum: [malformed_json, content_encoding, invalid_member, data_too_large, timestamp_out_of_range, unknown_routing_key, panicked]",
             "[Content-Type, X-Service-Webhook-Id, X-Service-Event, X-Service-Signature]",
             "          webhook-id:\n",
             "          webhook-timestamp:\n",
