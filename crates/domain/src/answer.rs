@@ -19,7 +19,7 @@ pub struct Answer {
     pub error: Option<String>,
     /// When the attempt began, UTC: in the ledger by the database's clock.
     pub started_at: OffsetDateTime,
-    /// How long the attempt took: of a success until its status came, of another answer until its body was read.
+    /// The attempt's duration: of a success until its status came, of another answer until its body was read.
     pub elapsed: Duration,
 }
 

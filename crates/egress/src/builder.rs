@@ -1,4 +1,4 @@
-//! How clients read answers: as leniently as they can be read, within limits.
+//! The settings by which clients read answers: leniently, within limits.
 
 use hyper_util::{
     client::legacy::{Builder, Client},

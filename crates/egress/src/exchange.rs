@@ -36,7 +36,7 @@ struct Progress {
     built_at: Instant,
     /// True if the connection had an earlier request, or was open before this one was built.
     is_reused: bool,
-    /// What was read since the request began.
+    /// The bytes that were read since the request began.
     answer: StatusLine,
     waiting: Option<Counted>,
 }
@@ -103,8 +103,8 @@ impl Exchange {
         }
     }
 
-    /// Adds what was read. Whatever may follow the answer must not be taken for the next request's answer, so the
-    /// connection gets none. It is marked before hyper sees the answer, and so before anybody can take it.
+    /// Adds what was read. Whatever may follow the answer must not count as the next request's answer, so the connection
+    /// gets no further request. It is marked before hyper sees the answer, and so before it returns to the pool.
     fn read(&self, bytes: &[u8]) {
         let mut progress = self.progress.lock();
         progress.answer.read(bytes);
