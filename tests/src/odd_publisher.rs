@@ -8,7 +8,7 @@ use std::{
 
 use crate::proxy::target;
 
-/// How long the broker may take to answer.
+/// The maximum time for an answer of the broker.
 const ANSWER: Duration = Duration::from_secs(10);
 const FRAME_END: u8 = 0xce;
 

@@ -36,6 +36,10 @@ pub enum Mode {
     HoldRequests(&'static str),
     /// All bytes pass, the server's ones late.
     Late(Duration),
+    /// A connection ends when the server's bytes contain this text.
+    EndAt(&'static str),
+    /// The server's bytes wait from this text on.
+    HoldAt(&'static str),
     /// Connections end at once.
     Refuse,
 }
@@ -43,7 +47,7 @@ pub enum Mode {
 impl Mode {
     fn passes(self, way: Way, greeting: &str) -> bool {
         match self {
-            Self::Pass | Self::Late(_) => true,
+            Self::Pass | Self::Late(_) | Self::EndAt(_) | Self::HoldAt(_) => true,
             Self::HoldAnswers => way == Way::There,
             Self::HoldRequests(text) => way == Way::Back || !greeting.contains(text),
             Self::Stall | Self::Refuse => false,
@@ -222,7 +226,7 @@ impl Shared {
         let back = pump(from_server, to_client, self.mode.subscribe(), &cut, Way::Back);
         tokio::select! {
             () = cut.cancelled() => {}
-            _ = async { tokio::join!(there, back) } => {}
+            _ = async { tokio::try_join!(there, back) } => {}
         }
     }
 }
@@ -241,6 +245,15 @@ async fn pump(
             greeting += &String::from_utf8_lossy(&buffer[..length]);
         }
         let current = *mode.borrow();
+        match current {
+            Mode::EndAt(text) if way == Way::Back && contains(&buffer[..length], text) => {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            Mode::HoldAt(text) if way == Way::Back && contains(&buffer[..length], text) => {
+                let _ = mode.wait_for(|mode| *mode != current).await;
+            }
+            _ => {}
+        }
         if let (Mode::Late(late), Way::Back) = (current, way) {
             tokio::time::sleep(late).await;
         }
@@ -251,6 +264,10 @@ async fn pump(
         }
         to.write_all(&buffer[..length]).await?;
     }
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 /// The address of the server in a URL.

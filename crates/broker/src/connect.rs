@@ -11,6 +11,9 @@ use crate::{
     presence::{Presence, find},
 };
 
+/// The role of a consumer that was attached a moment ago: the topology is declared.
+pub(crate) const CONSUME_AGAIN: &str = "consume again";
+
 impl Broker {
     /// Connects and declares the topology. An address that does not answer or refuses is followed by the next one. A
     /// node that has none of the queues is left alone while another one may have them: what is declared there would split
@@ -63,8 +66,10 @@ impl Broker {
         if !channel.status().connected() {
             channel = connection.create_channel().await?;
         }
-        let declared = self.shared.topology.declare(&self.shared.names.exchange(), &channel).await;
-        declared.map_err(BrokerError::of_declaring)?;
+        if role != CONSUME_AGAIN {
+            let declared = self.shared.topology.declare(&self.shared.names.exchange(), &channel).await;
+            declared.map_err(BrokerError::of_declaring)?;
+        }
         Ok((connection, channel))
     }
 

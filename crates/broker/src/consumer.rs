@@ -25,6 +25,7 @@ use crate::{
     acks::Acks,
     backoff::Backoff,
     broker::{Broker, FAREWELL, close, in_time},
+    connect::CONSUME_AGAIN,
     error::BrokerError,
     message::Received,
     other_keys::Copies,
@@ -224,7 +225,7 @@ struct Worker {
 struct EarlyEnds(u32);
 
 impl EarlyEnds {
-    /// Whether the message at the queue's head may be unreadable.
+    /// Returns true if the message at the queue's head may be unreadable.
     const fn suspect_head(&self) -> bool {
         self.0 >= MAX_EARLY
     }
@@ -245,7 +246,7 @@ impl Worker {
             let prefetch = if is_suspect { self.prefetch.one_first() } else { self.prefetch };
             let attached = tokio::select! {
                 () = self.stop.cancelled() => return,
-                attached = in_time(self.attach(prefetch)) => attached,
+                attached = in_time(self.attach(if is_suspect { CONSUME_AGAIN } else { "consume" }, prefetch)) => attached,
             };
             match attached {
                 Ok((connection, channel, consumer)) => {
@@ -254,9 +255,11 @@ impl Worker {
                     if !is_suspect {
                         tracing::info!(queue = %self.queue, "consuming");
                     }
-                    self.attachment.set(true);
+                    self.attachment.set(consumer.is_some());
                     let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
-                    self.forward(&channel, (consumer, prefetch), &acks, &mut has_message).await;
+                    if let Some(consumer) = consumer {
+                        self.forward(&channel, (consumer, prefetch), &acks, &mut has_message).await;
+                    }
                     if self.stop.is_cancelled() {
                         self.close.run_until_cancelled(all_done(&acks)).await;
                         close(&connection).await;
@@ -287,12 +290,19 @@ impl Worker {
         }
     }
 
-    async fn attach(&self, prefetch: Prefetch) -> Result<(Connection, Channel, Consumer), BrokerError> {
-        let (connection, channel) = self.broker.connect("consume").await?;
+    async fn attach(
+        &self,
+        role: &str,
+        prefetch: Prefetch,
+    ) -> Result<(Connection, Channel, Option<Consumer>), BrokerError> {
+        let (connection, channel) = self.broker.connect(role).await?;
         if let Some(copies) = &self.copies {
             copies.declare(self.broker.names(), &connection).await?;
         }
-        let consumer = self.consume(&channel, TAG, prefetch.few()).await?;
+        let consumer = match self.consume(&channel, TAG, prefetch.few()).await {
+            Err(_) if !connection.status().connected() => None,
+            consumer => Some(consumer?),
+        };
         Ok((connection, channel, consumer))
     }
 

@@ -212,7 +212,7 @@ async fn get(channel: &Channel, queue: &str) -> Result<Option<BasicGetMessage>, 
     answered(async { Ok(channel.basic_get(queue.into(), BasicGetOptions::default()).await?) }).await
 }
 
-/// A step of a command. Its deadline tells the operator what to do.
+/// Runs a step of a command. The error of its deadline says what the operator can do.
 async fn answered<T>(step: impl Future<Output = Result<T, BrokerError>>) -> Result<T, BrokerError> {
     in_time(step).await.map_err(|error| match error {
         BrokerError::Timeout(limit) => BrokerError::Unanswered(limit),

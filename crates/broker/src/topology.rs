@@ -90,8 +90,8 @@ impl Names {
         format!("{}.events.rejected", self.prefix)
     }
 
-    /// What the broker itself parks of the events queue: events that no ingest could receive, or that expired. Nothing
-    /// reads this queue, as a client may be unable to.
+    /// Events that the broker itself parks: no ingest could receive them, or they expired. Nothing reads this queue, as a
+    /// client may be unable to.
     #[must_use]
     pub fn unreadable(&self) -> String {
         format!("{}.events.unreadable", self.prefix)

@@ -5,12 +5,14 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     odd_publisher::{OddProperties, OddPublisher, TEXT_PROPERTIES, long, short},
+    processes::Process,
+    proxy::Mode,
     receiver::{Receiver, always},
-    system::{Options, System},
+    system::{Options, Service, System},
 };
 use uuid::Uuid;
 
-/// How soon everything behind such a message is delivered.
+/// The maximum time until everything behind such a message is delivered.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The frame size that RabbitMQ proposes, without the frame's own bytes and those before the headers.
 const LARGEST_HEADERS: usize = 131_072 - 8 - 14 - 4;
@@ -68,6 +70,36 @@ async fn messages_with_odd_properties_are_delivered_with_those_behind_them() {
         system.upstream.wait_ready(&system.names.rejected(), odd, DEADLINE).await;
         system.upstream.wait_ready(&system.names.other_keys(), 0, DEADLINE).await;
         assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
+    })
+    .await;
+}
+
+/// The same for a message that nobody can read.
+const UNREADABLE_DEADLINE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_nobody_can_read_is_parked_by_the_broker_alone() {
+    const TEXT: &str = "nobody can read this";
+    System::prepared(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        system.start(Service::Api).await;
+        system.start(Service::Dispatcher).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let (proxy, ingest) = Process::start_behind_proxy("event-ingest", system.variables.clone()).await;
+        proxy.set(Mode::EndAt(TEXT));
+        let mut events: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+        events[3].data = format!(r#"{{"note":"{TEXT}"}}"#);
+        system.upstream.publish(&events).await;
+        receiver.wait_for(events.len() - 1, UNREADABLE_DEADLINE).await;
+        let names = &system.names;
+        system.upstream.wait_ready(&names.unreadable(), 1, UNREADABLE_DEADLINE).await;
+        for queue in [names.events(), names.rejected(), names.dead()] {
+            assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
+        }
+        let parked = system.upstream.take(&names.unreadable()).await.unwrap();
+        assert_eq!(parked.delivery.data, events[3].to_message());
+        assert_eq!(ingest.terminate().await.code(), Some(0));
     })
     .await;
 }

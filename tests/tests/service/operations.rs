@@ -5,7 +5,9 @@ use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
+    odd_publisher::{OddProperties, OddPublisher},
     processes::binary,
+    proxy::{Mode, Proxy},
     receiver::{Receiver, always, verify},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
@@ -351,6 +353,32 @@ async fn rejected_events_are_listed_in_order_and_stay() {
             let present = async || (system.upstream.ready(&system.names.rejected()).await == 4).then_some(());
             eventually("all of them are there", SOON, present).await;
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_messages_on_a_parked_queue_are_listed_and_discarded_and_a_silent_broker_ends_each_command() {
+    System::prepared(Options::default(), async |system| {
+        system.start(Service::Ingest).await;
+        let (names, properties) = (&system.names, OddProperties::text(7, b"\xff\xfe"));
+        let mut publisher = OddPublisher::connect(&system.amqp_url);
+        for queue in [names.rejected(), names.unreadable(), names.dead()] {
+            publisher.publish(&names.exchange(), queue.as_bytes(), &properties, b"odd message");
+        }
+        let (proxy, url) = Proxy::before(&system.amqp_url);
+        let mut variables = system.variables.clone();
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
+        proxy.set(Mode::HoldAt("odd message"));
+        let list = ["rejected", "list"];
+        let ran = webhookctl(&variables, &list).await;
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+        assert!(ran.err.contains("webhookctl doctor"), "{}", ran.err);
+        for subject in ["rejected", "dead"] {
+            let listed = listed(&done(&system.variables, &[subject, "list"]).await);
+            assert_eq!((listed.len(), listed[0]["body"].as_str()), (1, Some("odd message")), "{subject}");
+        }
+        assert_eq!(system.upstream.ready(&names.unreadable()).await, 1, "no command reads it");
     })
     .await;
 }

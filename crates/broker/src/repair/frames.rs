@@ -9,22 +9,22 @@ const CONTENT_HEADER: u8 = 2;
 
 /// The state between two chunks.
 pub(super) enum Frames {
-    /// A frame's head is read: so many of its bytes are there.
+    /// The head of a frame, and the number of its bytes that are there.
     Head([u8; HEAD_BYTES], usize),
-    /// So many bytes pass unchanged: a body, or a frame's last byte.
+    /// The number of bytes that pass unchanged: of a body, or a frame's last byte.
     Pass(u64),
-    /// The payload of a frame of this type, of so many bytes, begins: it is repaired as a whole.
+    /// A payload begins: the type of its frame, and its size. It is repaired as a whole.
     Payload(u8, usize),
-    /// The payload of a frame of this type is read before it is passed on.
+    /// A payload is read before it is passed on: the type of its frame, and its bytes.
     Hold(u8, Held),
 }
 
 /// A payload whose bytes come in several chunks.
 pub(super) struct Held {
     bytes: Vec<u8>,
-    /// How many of its bytes are there.
+    /// The number of bytes that are there.
     read: usize,
-    /// How many of its bytes were passed on.
+    /// The number of bytes that were passed on.
     passed: usize,
 }
 

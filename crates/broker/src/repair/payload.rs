@@ -3,7 +3,7 @@
 /// The largest frame that is repaired, and that the broker may propose: lapin keeps 64 times as much memory for each
 /// connection.
 pub(super) const MAX_FRAME_BYTES: u32 = 1 << 20;
-/// How deep tables and arrays may be nested. lapin needs its thread's stack for each level.
+/// The maximum depth of nested tables and arrays. lapin needs its thread's stack for each level.
 const MAX_DEPTH: usize = 32;
 /// Stands for each byte that is not UTF-8.
 const REPLACEMENT: u8 = b'?';

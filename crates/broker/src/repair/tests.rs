@@ -1,4 +1,4 @@
-//! What the repair promises for every stream of bytes.
+//! The promises of the repair, for every stream of bytes.
 
 use lapin::protocol::{AMQPClass, basic, parse_class};
 use proptest::{collection::vec, prelude::*};
@@ -93,7 +93,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     vec(one, 0..6).prop_map(|frames| frames.concat())
 }
 
-/// What a reader gets that reads chunks of these sizes into rooms of these sizes.
+/// Reads chunks of these sizes into rooms of these sizes. Returns the bytes that pass.
 fn read(mut sent: &[u8], sizes: &[usize]) -> Vec<u8> {
     let (mut frames, mut got, mut sizes) = (Frames::default(), Vec::new(), sizes.iter().cycle());
     loop {
