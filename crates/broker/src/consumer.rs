@@ -271,16 +271,10 @@ impl Worker {
                     self.broker.shared.stats.reconnects.inc();
                     early_ends.count(began.elapsed(), has_message);
                     if !is_suspect {
-                        tracing::warn!(queue = %self.queue, "the consumer was thrown off; attaching again");
+                        let early_ends = early_ends.0;
+                        tracing::warn!(queue = %self.queue, early_ends, "the consumer was thrown off; attaching again");
                     }
                     if early_ends.suspect_head() && self.copies.is_none() {
-                        if !is_suspect {
-                            tracing::warn!(
-                                queue = %self.queue,
-                                "the queue's first message may be unreadable: receiving one message at a time until the \
-                                 broker has parked it"
-                            );
-                        }
                         continue;
                     }
                 }
@@ -290,6 +284,7 @@ impl Worker {
         }
     }
 
+    /// Connects and opens the consumer, unless the connection has ended again already.
     async fn attach(
         &self,
         role: &str,
@@ -300,7 +295,8 @@ impl Worker {
             copies.declare(self.broker.names(), &connection).await?;
         }
         let consumer = match self.consume(&channel, TAG, prefetch.few()).await {
-            Err(_) if !connection.status().connected() => None,
+            // The broker sends messages at once: one may end the connection before the answer is read.
+            Err(error) if !error.is_refusal() => None,
             consumer => Some(consumer?),
         };
         Ok((connection, channel, consumer))

@@ -67,6 +67,12 @@ impl BrokerError {
         }
     }
 
+    /// Returns true if the broker refused something, and the connection continues.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let Self::Amqp(error) = self else { return false };
+        matches!(error.kind(), ErrorKind::ProtocolError(error) if matches!(error.kind(), AMQPErrorKind::Soft(_)))
+    }
+
     /// Why a declaration failed: what exists has other arguments, or anything else.
     pub(crate) fn of_declaring(error: lapin::Error) -> Self {
         let error = Self::Amqp(error);
