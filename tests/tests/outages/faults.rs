@@ -4,6 +4,7 @@ mod addresses;
 mod consumers;
 mod giants;
 mod kills;
+mod leaked_secret;
 mod panics;
 mod refusals;
 mod rolling;
