@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::faults::{API, DISPATCHER, INGEST, LONG, Processes, settings};
 
-/// What is subscribed to and published.
+/// The type of every event.
 const TYPE: EventType = EventType::QuoteClosed;
 /// The `data` of an event whose answer never arrives.
 const UNANSWERED: &str = "unanswered";
@@ -36,7 +36,7 @@ struct Program {
     secret: Option<String>,
     /// The ids of the deliveries that it has processed.
     deliveries: HashSet<String>,
-    /// How often it has processed each event.
+    /// The number of times that it has processed each event.
     events: HashMap<Uuid, usize>,
 }
 
@@ -57,7 +57,7 @@ impl Program {
     }
 }
 
-/// What a deleted webhook has not delivered.
+/// The events that a deleted webhook has not delivered, by its log.
 #[derive(Default)]
 struct Undelivered {
     /// Events that are to be published again.
@@ -127,7 +127,7 @@ impl Tenant {
         })
     }
 
-    /// What a deleted webhook has not delivered, by its log, apart from what the program has processed anyway.
+    /// Finds the events that a deleted webhook has not delivered, by its log.
     async fn undelivered(&self, webhook: &str) -> Undelivered {
         let mut found = Undelivered::default();
         for state in ["cancelled", "dropped", "skipped"] {
