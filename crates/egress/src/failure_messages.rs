@@ -137,6 +137,7 @@ pub(crate) fn protocol(hyper: Option<&hyper::Error>, io: Option<ErrorKind>) -> S
             "the receiver closed the connection before it had answered".to_owned()
         }
         _ if io.is_some_and(is_broken) => "the receiver reset the connection before it had answered".to_owned(),
+        _ if io == Some(ErrorKind::FileTooLarge) => "the answer is too long".to_owned(),
         Some(error) => limited(format_args!("the receiver did not answer: {error}")),
         None => "the receiver did not answer".to_owned(),
     }

@@ -1,5 +1,5 @@
-//! A connection that shows its exchanges what it reads, that fails when its peer does not read in time, and that gives an
-//! answer before the break that followed it.
+//! A connection that shows its exchanges what it reads, that fails when its peer does not read in time or answers without
+//! end, and that gives an answer before the break that followed it.
 
 use std::{
     io::{self, IoSlice},
@@ -21,9 +21,16 @@ use crate::{
     failure_messages::is_broken,
 };
 
+/// The limit of what is read after a write, in bytes. An answer is shorter, as far as it is used: its header is limited to
+/// 64 KiB, and 16 KiB of its body are read.
+const ANSWER_LIMIT: usize = 512 * 1024;
+
 /// Fails a write, a flush or a shutdown that does not end within the limit. Otherwise a receiver that answers without
 /// reading the request could keep the connection and the request as long as it likes: hyper goes on writing, and no
 /// request's deadline is left to end it.
+///
+/// Fails a read beyond [`ANSWER_LIMIT`]. hyper's limit of a header does not count interim answers, and none counts the
+/// zeros before the size of a chunk: a receiver could keep a thread busy with them until the request's deadline.
 ///
 /// A receiver may answer without reading the request, and close: that breaks the next write, and hyper would not read
 /// the answer. So a write that breaks succeeds, and the break is the error of the read that finds nothing more.
@@ -36,6 +43,8 @@ pub(crate) struct Guarded<S> {
     /// Acknowledges soon what the peer sends, once a write is over or has to wait.
     acknowledge: fn(&S),
     has_written: bool,
+    /// The number of bytes that were read since the latest write.
+    read: usize,
     _open: Counted,
 }
 
@@ -49,6 +58,7 @@ impl<S> Guarded<S> {
             broken: None,
             acknowledge,
             has_written: false,
+            read: 0,
             _open: counts.opened(),
         }
     }
@@ -82,6 +92,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         let read = &buf.filled()[before..];
         if !read.is_empty() {
+            self.read += read.len();
+            if self.read > ANSWER_LIMIT {
+                return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+            }
             self.exchanges.read(read);
         } else if polled.is_ready()
             && let Some(error) = self.broken.take()
@@ -95,6 +109,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.has_written = true;
+        self.read = 0;
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.waited(cx, polled, buf.len())
     }
@@ -105,6 +120,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.has_written = true;
+        self.read = 0;
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.waited(cx, polled, bufs.iter().map(|buf| buf.len()).sum())
     }

@@ -1,8 +1,8 @@
 //! Receivers that do not speak HTTP/1.1.
 
-use domain::OutcomeClass::{Protocol, Status, Success, Timeout};
+use domain::OutcomeClass::{Protocol, Status, Success};
 
-use crate::{LONG, SHORT, authority::Authority, egress, post, receiver::Receiver};
+use crate::{LONG, authority::Authority, egress, post, receiver::Receiver};
 
 const LOCAL: [&str; 1] = ["127.0.0.1"];
 
@@ -139,16 +139,26 @@ async fn a_chunked_answer_with_a_length_as_well_is_read_by_its_chunks() {
 }
 
 #[tokio::test]
-async fn interim_answers_without_end_time_out() {
+async fn an_answer_without_end_ends_before_the_deadline() {
     let authority = Authority::new();
-    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
-        peer.request().await;
-        while peer.send("HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n").await {}
-    })
-    .await;
-    let answer = egress(&authority, SHORT).post(post(&receiver.url())).await;
-    assert_eq!(answer.class, Timeout, "{:?}", answer.error);
-    receiver.all_closed().await;
+    let too_long = Some("the answer is too long".to_owned());
+    let failed = Some("the receiver answered 500 Internal Server Error".to_owned());
+    for (head, piece, outcome) in [
+        ("", "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", (Protocol, too_long)),
+        ("HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n", "0", (Status, failed)),
+    ] {
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| async move {
+            peer.request().await;
+            peer.send(head).await;
+            let pieces = piece.repeat(1000);
+            while peer.send(&pieces).await {}
+        })
+        .await;
+        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
+        assert!(answer.elapsed < LONG, "{piece:?}: {:?}", answer.elapsed);
+        assert_eq!((answer.class, answer.error), outcome);
+        receiver.all_closed().await;
+    }
 }
 
 #[tokio::test]
