@@ -19,6 +19,7 @@ mod routes;
 mod server;
 mod span;
 mod state;
+mod unread_body;
 mod violation;
 
 pub use app::{App, AppError};

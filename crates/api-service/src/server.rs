@@ -13,7 +13,7 @@ use socket2::SockRef;
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{answer, routes::Routes};
+use crate::{answer, routes::Routes, unread_body};
 
 /// How long a client may leave sent bytes unread before it loses its connection.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -50,7 +50,10 @@ pub(crate) async fn serve(
 }
 
 fn start(listener: std::net::TcpListener, routes: Routes, deadline: Duration, unread: Duration) -> io::Result<Server> {
-    let app = move || App::new().wrap(from_fn(answer::complete)).configure(|config| routes.configure(config));
+    let app = move || {
+        let answering = App::new().wrap(from_fn(answer::complete)).wrap(from_fn(unread_body::closes_connection));
+        answering.configure(|config| routes.configure(config))
+    };
     let server = HttpServer::new(app)
         .workers(WORKERS)
         .disable_signals()
@@ -155,6 +158,31 @@ mod tests {
                 assert!(matches!(statuses[..], ["401"] | ["401", "404"]), "{case}");
             }
         }
+        shutdown.cancel();
+        served.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_chunked_body_without_end_that_nobody_reads_ends_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        let served =
+            tokio::spawn(async move { serve(listener, routes::tests::routes(), &stop, Duration::from_secs(1)).await });
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head = "POST /api/v1/webhooks HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+                    Transfer-Encoding: chunked\r\n\r\n";
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        client.read_buf(&mut answer).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 401 "), "{}", String::from_utf8_lossy(&answer));
+        let ended = async {
+            while client.write_all(b"1\r\n \r\n").await.is_ok() {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), ended).await.expect("the connection is held for ever");
         shutdown.cancel();
         served.await.unwrap().unwrap();
     }
