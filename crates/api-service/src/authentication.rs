@@ -6,7 +6,7 @@ mod introspection;
 mod rate_limit;
 mod turns;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use actix_web::{
     Error, HttpMessage, HttpRequest,
@@ -22,9 +22,10 @@ use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd
 use time::OffsetDateTime;
 use url::Url;
 
+pub(crate) use self::rate_limit::Target;
 use self::{
     introspection::Introspection,
-    rate_limit::{Allowance, RateLimit},
+    rate_limit::{Allowance, RateLimit, Taken},
     turns::Turns,
 };
 use crate::problem::ApiError;
@@ -35,7 +36,7 @@ pub(crate) const ADMIN: &str = Session::ADMIN;
 /// Unknown sessions may use one in this many look-up connections.
 const STRANGERS_PART: usize = 2;
 
-/// How many confirmed sessions are remembered.
+/// How many confirmed sessions are remembered, and of how many of each kind tokens are counted.
 const SESSIONS: u64 = 10_000;
 /// The maximum of a request's session ids that are looked up. No honest browser sends more.
 const TRIED: usize = 3;
@@ -53,9 +54,10 @@ pub(crate) struct Authentication {
 }
 
 /// A session that was confirmed before.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Known {
     tenant: TenantId,
+    user: Arc<str>,
     is_admin: bool,
 }
 
@@ -106,17 +108,20 @@ impl Authentication {
         Self { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit: None, public_url: None }
     }
 
-    /// The session of an id, whatever its role.
+    /// The session of an id, whatever its role. A look-up of an id that is not confirmed costs a token of that id.
     pub(crate) async fn session(&self, id: &str) -> Result<Option<Session>, ApiError> {
         let hash = SessionHash::of(id);
         let known = self.known.get(&hash);
+        if known.is_none() {
+            self.pay(&mut None, |limit| limit.take_unconfirmed(&hash))?;
+        }
         self.find(&hash, id, known).await
     }
 
     async fn find(&self, hash: &SessionHash, id: &str, known: Option<Known>) -> Result<Option<Session>, ApiError> {
-        let found = self.sessions.find(hash, id, known.map(|known| known.tenant)).await?;
+        let found = self.sessions.find(hash, id, known.as_ref().map(|known| known.tenant)).await?;
         match found.as_ref().map(Known::of) {
-            Some(now) if known != Some(now) => self.known.insert(hash.clone(), now),
+            Some(now) if known.as_ref() != Some(&now) => self.known.insert(hash.clone(), now),
             None if known.is_some() => self.known.invalidate(hash),
             _ => {}
         }
@@ -128,17 +133,18 @@ impl Authentication {
     async fn administrator(
         &self,
         request: &HttpRequest,
+        target: Target,
         allowance: &mut Option<Allowance>,
     ) -> Result<(Actor, SessionId), ApiError> {
         let mut ids = cookie::session_ids(request.headers()).take(TRIED).peekable();
         ids.peek().ok_or(ApiError::NotLoggedIn)?;
-        // Another site's page must not spend tokens.
-        if !request.method().is_safe() {
+        // Another site's page must not spend tokens. A link to a page of the console may be in a mail.
+        if target == Target::Api || !request.method().is_safe() {
             self.refuse_cross_site(request)?;
         }
         let mut refusal = ApiError::NotLoggedIn;
         for id in ids {
-            match self.find_for_a_token(id, is_refresh(request), allowance).await? {
+            match self.find_for_a_token(id, target, allowance).await? {
                 Some(Session { tenant, user, role }) if role == ADMIN => {
                     return Ok((Actor { tenant, user }, SessionId(id.to_owned())));
                 }
@@ -149,42 +155,45 @@ impl Authentication {
         Err(refusal)
     }
 
-    /// Refuses a write that another site's page makes.
+    /// Refuses a request that another site's page makes.
     pub(crate) fn refuse_cross_site(&self, request: &HttpRequest) -> Result<(), ApiError> {
         cross_site::check(request.headers(), self.public_url.as_ref())
     }
 
-    /// Finds a session, which costs a token of its tenant, or its own if it is no administrator's. If the session is
-    /// known, the token is taken before the look-up. `allowance` is what is left then.
+    /// Finds a session, which costs a token: before the look-up one of the session, or of the id if it is not confirmed,
+    /// and after the look-up one of a session that was not confirmed before.
     async fn find_for_a_token(
         &self,
         id: &str,
-        is_refresh: bool,
+        target: Target,
         allowance: &mut Option<Allowance>,
     ) -> Result<Option<Session>, ApiError> {
         let hash = SessionHash::of(id);
-        let mut pay = |known: Known| {
-            let Some(limit) = &self.rate_limit else { return Ok(()) };
-            let payer = (known.tenant, (!known.is_admin).then(|| hash.clone()));
-            let (left, wait) = limit.take(&payer, is_refresh);
-            *allowance = Some(left);
-            wait.map_or(Ok(()), |wait| Err(ApiError::TooManyRequests(wait)))
-        };
         let known = self.known.get(&hash);
-        if let Some(known) = known {
-            pay(known)?;
-        }
+        self.pay(allowance, |limit| match &known {
+            Some(known) => limit.take(target, &hash, known),
+            None => limit.take_unconfirmed(&hash),
+        })?;
+        let is_new = known.is_none();
         let found = self.find(&hash, id, known).await?;
-        if let Some(session) = found.as_ref().filter(|_| known.is_none()) {
-            pay(Known::of(session))?;
+        if let Some(session) = found.as_ref().filter(|_| is_new) {
+            self.pay(allowance, |limit| limit.take(target, &hash, &Known::of(session)))?;
         }
         Ok(found)
+    }
+
+    /// Takes a token. `allowance` is what is left then.
+    fn pay(&self, allowance: &mut Option<Allowance>, take: impl FnOnce(&RateLimit) -> Taken) -> Result<(), ApiError> {
+        let Some(limit) = &self.rate_limit else { return Ok(()) };
+        let (left, token) = take(limit);
+        *allowance = Some(left);
+        token.map_err(ApiError::TooManyRequests)
     }
 }
 
 impl Known {
     fn of(session: &Session) -> Self {
-        Self { tenant: session.tenant, is_admin: session.role == ADMIN }
+        Self { tenant: session.tenant, user: session.user.as_str().into(), is_admin: session.role == ADMIN }
     }
 }
 
@@ -218,24 +227,25 @@ impl Sessions {
     }
 }
 
-/// Lets only administrators pass, within the rate limit, and no cross-site write.
+/// Lets only administrators pass, within the rate limit, and no cross-site request.
 pub(crate) async fn admins_only(
     authentication: Data<Authentication>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    admit(&authentication, request, next, ServiceRequest::error_response).await
+    admit(&authentication, Target::Api, request, next, ServiceRequest::error_response).await
 }
 
-/// The same with another answer to who does not pass.
+/// Lets administrators pass to a target. The caller answers all others.
 pub(crate) async fn admit(
     authentication: &Authentication,
+    target: Target,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
     refuse: impl FnOnce(ServiceRequest, ApiError) -> ServiceResponse<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let mut allowance = None;
-    let mut answered = match authentication.administrator(request.request(), &mut allowance).await {
+    let mut answered = match authentication.administrator(request.request(), target, &mut allowance).await {
         Ok((administrator, id)) => {
             request.extensions_mut().insert(administrator);
             request.extensions_mut().insert(id);

@@ -1,7 +1,8 @@
-//! The rate limit of a tenant's requests (settings `api.rate_limit_per_minute` and `api.rate_limit_burst`), in this process
-//! only. The console's refreshes have tokens of their own: an open page costs no script its requests.
+//! The rate limit of requests (settings `api.rate_limit_per_minute` and `api.rate_limit_burst`), in this process only. A
+//! tenant has the whole rate, and each of its sessions half of it, so no session uses up its tenant's tokens. The console
+//! has tokens of its own: no script locks administrators out of its pages.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use domain::TenantId;
@@ -9,23 +10,43 @@ use governor::{
     Quota, RateLimiter,
     clock::{Clock, DefaultClock},
     middleware::StateInformationMiddleware,
-    state::keyed::DashMapStateStore,
+    state::{InMemoryState, NotKeyed},
 };
 use ledger::SessionHash;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use service_kit::settings;
 
-/// Payers whose tokens are counted before full buckets are forgotten.
-const PAYERS: usize = 10_000;
+use super::{Known, SESSIONS};
 
-/// A tenant, with one of its sessions that is no administrator's.
-pub(super) type Payer = (TenantId, Option<SessionHash>);
-type Buckets = RateLimiter<Payer, DashMapStateStore<Payer>, DefaultClock, StateInformationMiddleware>;
+/// How long no further refusal of a tenant's requests is logged.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// A bucket of tokens for each payer, and another for its refreshes.
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Api,
+    Console,
+}
+
+/// The tokens of tenants and sessions for the API and for the console, and those of session ids that are not confirmed.
 pub(super) struct RateLimit {
+    api: Tokens,
+    console: Tokens,
+    unconfirmed: Buckets<SessionHash>,
+    logged: Cache<TenantId, ()>,
+}
+
+struct Tokens {
+    tenants: Buckets<TenantId>,
+    sessions: Buckets<SessionHash>,
+}
+
+type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformationMiddleware>;
+
+/// A bucket of tokens for each key, of those that were used last.
+struct Buckets<Key> {
     quota: Quota,
-    requests: Buckets,
-    refreshes: Buckets,
+    by_key: Cache<Key, Arc<Bucket>>,
     clock: DefaultClock,
 }
 
@@ -38,29 +59,69 @@ pub(crate) struct Allowance {
     reset: Duration,
 }
 
+/// What a bucket has left. `Err`: no token, with the time until there is one.
+pub(super) type Taken = (Allowance, Result<(), Duration>);
+
 impl RateLimit {
     /// `None` when the limit per minute is 0, which limits nothing.
     pub(super) fn new(settings: &settings::Api) -> Option<Self> {
         let count = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
-        let quota = Quota::per_minute(count(settings.rate_limit_per_minute)?);
-        let quota = quota.allow_burst(count(settings.rate_limit_burst).unwrap_or(NonZeroU32::MIN));
-        let buckets = || RateLimiter::keyed(quota).with_middleware();
-        Some(Self { quota, requests: buckets(), refreshes: buckets(), clock: DefaultClock::default() })
+        let burst = count(settings.rate_limit_burst).unwrap_or(NonZeroU32::MIN);
+        let whole = Quota::per_minute(count(settings.rate_limit_per_minute)?).allow_burst(burst);
+        let half = Quota::with_period(whole.replenish_interval() * 2)?
+            .allow_burst(NonZeroU32::new(burst.get() / 2).unwrap_or(NonZeroU32::MIN));
+        let tokens = || Tokens { tenants: Buckets::new(whole), sessions: Buckets::new(half) };
+        Some(Self {
+            api: tokens(),
+            console: tokens(),
+            unconfirmed: Buckets::new(half),
+            logged: Cache::builder().max_capacity(SESSIONS).time_to_live(LOGGED_EVERY).build(),
+        })
     }
 
-    /// Takes a token. If there is none, the second value is the time until there is one.
-    pub(super) fn take(&self, payer: &Payer, is_refresh: bool) -> (Allowance, Option<Duration>) {
-        let buckets = if is_refresh { &self.refreshes } else { &self.requests };
-        if buckets.len() > PAYERS {
-            buckets.retain_recent();
+    /// Takes a token of a confirmed session, and one of its tenant if it is an administrator's. What is left is that of the
+    /// bucket with fewer tokens. The first refusal in a minute of a tenant's requests is logged.
+    pub(super) fn take(&self, target: Target, hash: &SessionHash, known: &Known) -> Taken {
+        let tokens = match target {
+            Target::Api => &self.api,
+            Target::Console => &self.console,
+        };
+        // A refused request costs its tenant nothing.
+        let mut taken = tokens.sessions.take(hash);
+        if taken.1.is_ok() && known.is_admin {
+            let of_tenant = tokens.tenants.take(&known.tenant);
+            if of_tenant.1.is_err() || of_tenant.0.remaining < taken.0.remaining {
+                taken = of_tenant;
+            }
         }
+        if taken.1.is_err() && self.logged.entry(known.tenant).or_insert(()).is_fresh() {
+            tracing::warn!(tenant = %known.tenant, user = &*known.user, ?target, "requests are above the rate limit");
+        }
+        taken
+    }
+
+    /// Takes a token of a session id that is not confirmed.
+    pub(super) fn take_unconfirmed(&self, hash: &SessionHash) -> Taken {
+        self.unconfirmed.take(hash)
+    }
+}
+
+impl<Key: Clone + Eq + std::hash::Hash + Send + Sync + 'static> Buckets<Key> {
+    fn new(quota: Quota) -> Self {
+        let by_key = Cache::builder().max_capacity(SESSIONS).eviction_policy(EvictionPolicy::lru()).build();
+        Self { quota, by_key, clock: DefaultClock::default() }
+    }
+
+    fn take(&self, key: &Key) -> Taken {
+        let new = || Arc::new(RateLimiter::direct(self.quota).with_middleware());
+        let bucket = self.by_key.get_with_by_ref(key, new);
         let limit = self.quota.burst_size().get();
-        let (remaining, wait) = match buckets.check_key(payer) {
-            Ok(state) => (state.remaining_burst_capacity(), None),
-            Err(not_until) => (0, Some(not_until.wait_time_from(self.clock.now()))),
+        let (remaining, token) = match bucket.check() {
+            Ok(state) => (state.remaining_burst_capacity(), Ok(())),
+            Err(not_until) => (0, Err(not_until.wait_time_from(self.clock.now()))),
         };
         let reset = self.quota.replenish_interval().saturating_mul(limit - remaining.min(limit));
-        (Allowance { limit, remaining, reset }, wait)
+        (Allowance { limit, remaining, reset }, token)
     }
 }
 
@@ -97,43 +158,63 @@ mod tests {
         RateLimit::new(&Settings::from_sources(None, env).unwrap().api)
     }
 
-    fn payer(number: u128) -> Payer {
-        (Uuid::from_u128(number).into(), None)
+    fn known(tenant: u128, is_admin: bool) -> Known {
+        Known { tenant: Uuid::from_u128(tenant).into(), user: "u".into(), is_admin }
+    }
+
+    /// Takes a token of the API as a session of tenant 1's administrator. `Ok`: limit, remaining and seconds to reset.
+    fn taken(limit: &RateLimit, session: &str) -> Result<(u32, u32, u64), Duration> {
+        let (Allowance { limit, remaining, reset }, token) =
+            limit.take(Target::Api, &SessionHash::of(session), &known(1, true));
+        token.map(|()| (limit, remaining, reset.as_secs()))
     }
 
     #[test]
-    fn a_burst_passes_and_the_answer_says_what_is_left() {
-        let limit = limit("6", "3").unwrap();
-        let (one, other) = (payer(1), payer(2));
-        let user = (one.0, Some(SessionHash::of("a user's")));
-        for remaining in [2, 1, 0] {
-            let (allowance, wait) = limit.take(&one, false);
-            assert_eq!((allowance.limit, allowance.remaining, wait), (3, remaining, None));
-            assert_eq!(allowance.reset, Duration::from_secs(10) * (3 - remaining));
+    fn a_session_has_half_of_its_tenants_tokens_and_the_answer_says_what_is_left_of_the_fewer() {
+        let limit = limit("6", "5").unwrap();
+        assert_eq!(taken(&limit, "script"), Ok((2, 1, 20)));
+        assert_eq!(taken(&limit, "script"), Ok((2, 0, 40)));
+        for _ in 0..100 {
+            let wait = taken(&limit, "script").unwrap_err();
+            assert!((Duration::from_secs(19)..=Duration::from_secs(20)).contains(&wait), "{wait:?}");
         }
-        let (allowance, wait) = limit.take(&one, false);
-        assert_eq!(allowance.remaining, 0);
-        assert!((Duration::from_secs(9)..=Duration::from_secs(10)).contains(&wait.unwrap()), "{wait:?}");
-        assert_eq!(limit.take(&one, true).1, None, "refreshes have tokens of their own");
-        assert_eq!(limit.take(&other, false).1, None, "and so has each tenant");
-        assert_eq!(limit.take(&user, false).1, None, "and each session that is no administrator's");
+        assert_eq!(taken(&limit, "colleague"), Ok((2, 1, 20)), "refused requests cost the tenant nothing");
+        assert_eq!(taken(&limit, "colleague"), Ok((2, 0, 40)));
+        assert_eq!(taken(&limit, "third"), Ok((5, 0, 50)), "the tenant's tokens are fewer");
+        let wait = taken(&limit, "fourth").unwrap_err();
+        assert!((Duration::from_secs(9)..=Duration::from_secs(10)).contains(&wait), "{wait:?}");
+    }
+
+    #[test]
+    fn the_console_other_tenants_and_those_who_are_not_administrators_have_tokens_of_their_own() {
+        let limit = limit("1", "1").unwrap();
+        assert!(taken(&limit, "script").is_ok() && taken(&limit, "script").is_err());
+        let hash = SessionHash::of("script");
+        for (target, known) in [(Target::Console, known(1, true)), (Target::Api, known(2, true))] {
+            let hash = SessionHash::of(&format!("{target:?}"));
+            assert_eq!(limit.take(target, &hash, &known).1, Ok(()), "{target:?}");
+        }
+        assert_eq!(limit.take(Target::Api, &SessionHash::of("clerk"), &known(1, false)).1, Ok(()));
+        assert_eq!(limit.take_unconfirmed(&hash).1, Ok(()));
+        assert!(limit.take_unconfirmed(&hash).1.is_err());
     }
 
     #[test]
     fn zero_does_not_limit_and_huge_numbers_do_no_harm() {
         assert!(limit("0", "1").is_none());
         let huge = limit("99999999999", "99999999999").unwrap();
-        for number in 0..1000 {
-            assert_eq!(huge.take(&payer(number), false).1, None);
+        for session in 0..1000 {
+            assert!(taken(&huge, &session.to_string()).is_ok());
         }
     }
 
     #[test]
-    fn full_buckets_are_forgotten() {
-        let limit = limit("4000000000", "1").unwrap();
-        for number in 0..=2 * PAYERS as u128 {
-            limit.take(&payer(number), false);
+    fn buckets_are_of_a_bounded_number() {
+        let limit = limit("1", "1").unwrap();
+        for number in 0..2 * SESSIONS {
+            _ = limit.take_unconfirmed(&SessionHash::of(&number.to_string()));
         }
-        assert!(limit.requests.len() <= PAYERS + 1);
+        limit.unconfirmed.by_key.run_pending_tasks();
+        assert!(limit.unconfirmed.by_key.entry_count() <= SESSIONS);
     }
 }

@@ -12,12 +12,14 @@ fn tenant(number: u128) -> TenantId {
     Uuid::from_u128(number).into()
 }
 
-/// An authentication that knows two administrators, of two tenants, and a clerk, and lets a payer burst three tokens.
+/// An authentication that knows three administrators, of two tenants, and a clerk. A session has three tokens, its tenant
+/// six.
 fn authentication() -> Authentication {
     let session =
         |number, user: &str, role: &str| Session { tenant: tenant(number), user: user.into(), role: role.into() };
     let sessions = [
         ("boss", session(TENANT, "b", "admin")),
+        ("deputy", session(TENANT, "d", "admin")),
         ("other", session(OTHER, "o", "admin")),
         ("clerk", session(TENANT, "c", "sales")),
     ];
@@ -25,7 +27,7 @@ fn authentication() -> Authentication {
         ("DATABASE__URL", "postgres://db"),
         ("BROKER__URL", "amqp://mq"),
         ("API__RATE_LIMIT_PER_MINUTE", "1"),
-        ("API__RATE_LIMIT_BURST", "3"),
+        ("API__RATE_LIMIT_BURST", "6"),
     ];
     let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
     let rate_limit = RateLimit::new(&Settings::from_sources(None, env).unwrap().api);
@@ -34,20 +36,27 @@ fn authentication() -> Authentication {
 
 /// Makes this process know a session that has ended since.
 fn remember_ended(authentication: &Authentication, id: &str) {
-    authentication.known.insert(SessionHash::of(id), Known { tenant: tenant(TENANT), is_admin: true });
+    authentication
+        .known
+        .insert(SessionHash::of(id), Known { tenant: tenant(TENANT), user: "e".into(), is_admin: true });
 }
 
-async fn asked(authentication: &Authentication, cookies: &str) -> Result<(Actor, SessionId), ApiError> {
-    let request = TestRequest::default().insert_header(("cookie", cookies)).to_http_request();
-    authentication.administrator(&request, &mut None).await
+async fn asked(
+    authentication: &Authentication,
+    cookies: &str,
+    target: Target,
+    site: &str,
+) -> Result<(Actor, SessionId), ApiError> {
+    let request = TestRequest::default().insert_header(("cookie", cookies)).insert_header(("sec-fetch-site", site));
+    authentication.administrator(&request.to_http_request(), target, &mut None).await
 }
 
 async fn passes_by(authentication: &Authentication, cookies: &str) -> Option<String> {
-    asked(authentication, cookies).await.ok().map(|(_, id)| id.expose().to_owned())
+    asked(authentication, cookies, Target::Api, "none").await.ok().map(|(_, id)| id.expose().to_owned())
 }
 
 async fn code(authentication: &Authentication, cookies: &str) -> &'static str {
-    asked(authentication, cookies).await.map_or_else(|error| error.kind().1, |_| "")
+    asked(authentication, cookies, Target::Api, "none").await.map_or_else(|error| error.kind().1, |_| "")
 }
 
 #[actix_web::test]
@@ -81,7 +90,10 @@ async fn a_known_session_is_paid_for_before_its_look_up_wherever_its_cookie_is()
     for cookies in ["sessionid=boss", "sessionid=x; sessionid=boss", "sessionid=; sessionid=y; sessionid=boss"] {
         assert_eq!(code(&authentication, cookies).await, "too_many_requests", "{cookies}");
     }
-    // Known again though it has ended: its token would be needed for the look-up that finds that out.
+    for _ in 0..3 {
+        assert_eq!(code(&authentication, "sessionid=deputy").await, "", "a session leaves its tenant the half");
+    }
+    // Known again though it has ended: its tenant's token would be needed for the look-up that finds that out.
     remember_ended(&authentication, "ended");
     assert_eq!(code(&authentication, "sessionid=ended; sessionid=other").await, "too_many_requests");
     assert_eq!(code(&authentication, "sessionid=other").await, "", "another tenant has its own tokens");
@@ -91,7 +103,38 @@ async fn a_known_session_is_paid_for_before_its_look_up_wherever_its_cookie_is()
 async fn each_look_up_of_a_request_costs_a_token() {
     let authentication = authentication();
     remember_ended(&authentication, "ended");
-    assert_eq!(code(&authentication, "sessionid=ended; sessionid=boss").await, "", "two of the three");
-    assert_eq!(code(&authentication, "sessionid=boss").await, "");
-    assert_eq!(code(&authentication, "sessionid=boss").await, "too_many_requests");
+    assert_eq!(code(&authentication, "sessionid=ended; sessionid=boss").await, "", "two of the tenant's six");
+    for (session, tokens) in [("boss", 2), ("deputy", 2)] {
+        for _ in 0..tokens {
+            assert_eq!(code(&authentication, &format!("sessionid={session}")).await, "");
+        }
+        assert_eq!(code(&authentication, &format!("sessionid={session}")).await, "too_many_requests", "{session}");
+    }
+}
+
+#[actix_web::test]
+async fn a_failed_log_in_costs_a_token_of_its_id() {
+    let authentication = authentication();
+    for _ in 0..3 {
+        assert_eq!(code(&authentication, "sessionid=stale").await, "not_logged_in");
+    }
+    assert_eq!(code(&authentication, "sessionid=stale").await, "too_many_requests");
+    assert_eq!(code(&authentication, "sessionid=other-stale").await, "not_logged_in");
+    assert!(matches!(authentication.session("stale").await, Err(ApiError::TooManyRequests(_))));
+}
+
+#[actix_web::test]
+async fn another_site_spends_no_token_of_the_api_and_may_link_to_the_console() {
+    let authentication = authentication();
+    for _ in 0..10 {
+        let refused = asked(&authentication, "sessionid=boss", Target::Api, "cross-site").await;
+        assert_eq!(refused.map_or_else(|error| error.kind().1, |_| ""), "cross_site");
+    }
+    for target in [Target::Api, Target::Console] {
+        let site = if target == Target::Api { "same-origin" } else { "cross-site" };
+        for _ in 0..3 {
+            assert!(asked(&authentication, "sessionid=boss", target, site).await.is_ok(), "{target:?}");
+        }
+        assert!(asked(&authentication, "sessionid=boss", target, site).await.is_err(), "{target:?}");
+    }
 }

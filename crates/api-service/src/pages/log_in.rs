@@ -22,7 +22,7 @@ use super::{
     html, see_other,
 };
 use crate::{
-    authentication::{self, ADMIN, Authentication, cookie, is_refresh},
+    authentication::{self, ADMIN, Authentication, Target, cookie, is_refresh},
     problem::{Answer, ApiError},
     request::LONGEST_QUERY,
     state::State,
@@ -51,7 +51,7 @@ pub(super) async fn administrators_only(
         }
         error => request.error_response(error),
     };
-    authentication::admit(&authentication, request, next, refuse).await
+    authentication::admit(&authentication, Target::Console, request, next, refuse).await
 }
 
 /// Where to log in, with the way back.
@@ -121,12 +121,12 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
         return Ok(None);
     };
     // Of two requests with one code, one revokes it.
-    if !state.ledger.session_revoke(&SessionHash::of(code)).await? {
+    if !state.ledger.session_revoke(&SessionHash::of(code)).await.map_err(ApiError::of_change)? {
         return Ok(None);
     }
     let session = Session { role: ADMIN.to_owned(), ..session };
     let (id, new) = NewSession::begin(session, OffsetDateTime::now_utc() + LASTS)?;
-    state.ledger.session_create(&new).await?;
+    state.ledger.session_create(&new).await.map_err(ApiError::of_change)?;
     Ok(Some(id))
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn log_out(state: Data<State>, request: HttpRequest, _: Form) -
         return Err(ApiError::NotFound);
     }
     let hashes: Vec<_> = cookie::session_ids(request.headers()).map(SessionHash::of).collect();
-    state.ledger.sessions_revoke(&hashes).await?;
+    state.ledger.sessions_revoke(&hashes).await.map_err(ApiError::of_change)?;
     Ok(with_cookie(&state, "", Duration::ZERO, Paths::LOG_IN))
 }
 
