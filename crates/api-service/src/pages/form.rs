@@ -8,6 +8,7 @@ use actix_web::{
     http::header::CONTENT_TYPE,
     web::{self, Data},
 };
+use ledger::Actor;
 use ring::hmac;
 use serde_json::Value;
 use url::form_urlencoded;
@@ -19,7 +20,8 @@ use crate::{
     state::State,
 };
 
-/// The text that the token signs. Its key is the id of the session that let the request pass.
+/// The text that the token signs, before the tenant: a session may change its organization. The key is the id of the session
+/// that let the request pass.
 const WHAT: &[u8] = b"a form of the console";
 
 /// The fields of a form that carries the session's token. A handler takes it last.
@@ -69,19 +71,24 @@ impl Fields {
     }
 }
 
-/// Returns the token of the forms of the session that let this request pass. Nobody can make it without that session.
+/// Returns the token of the forms of the session that let this request pass, in its present organization. Nobody can make the
+/// token without that session.
 pub(super) fn token(request: &HttpRequest) -> Option<String> {
-    Some(hex::encode(hmac::sign(&key(request)?, WHAT)))
+    let (key, text) = signed(request)?;
+    Some(hex::encode(hmac::sign(&key, &text)))
 }
 
-fn key(request: &HttpRequest) -> Option<hmac::Key> {
+/// The key and the text of the token.
+fn signed(request: &HttpRequest) -> Option<(hmac::Key, Vec<u8>)> {
     let extensions = request.extensions();
-    extensions.get::<SessionId>().map(|id| hmac::Key::new(hmac::HMAC_SHA256, id.expose().as_bytes()))
+    let (id, admin) = (extensions.get::<SessionId>()?, extensions.get::<Actor>()?);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, id.expose().as_bytes());
+    Some((key, [WHAT, admin.tenant.as_uuid().as_bytes()].concat()))
 }
 
 fn is_ours(request: &HttpRequest, token: &str) -> bool {
-    let Some((key, tag)) = key(request).zip(hex::decode(token).ok()) else { return false };
-    hmac::verify(&key, WHAT, &tag).is_ok()
+    let Some(((key, text), tag)) = signed(request).zip(hex::decode(token).ok()) else { return false };
+    hmac::verify(&key, &text, &tag).is_ok()
 }
 
 impl FromRequest for Fields {
