@@ -57,7 +57,7 @@ pub(crate) enum ApiError {
         "your organization has deleted {0} webhooks whose logs are still kept, the maximum: register again in two hours, when those without deliveries are forgotten, or after the first of these logs have expired"
     )]
     TooManyDeleted(u32),
-    #[error("this form belongs to another session, or was open for too long: load the page again")]
+    #[error("this form belongs to another session or organization, or was open for too long: load the page again")]
     StaleForm,
     #[error("this form has already registered a webhook: open the list of webhooks")]
     RegisteredBefore,
@@ -97,13 +97,13 @@ pub(crate) enum ApiError {
     Parameters(Vec<Violation>),
     #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
-    #[error("your organization has made too many requests: try again in {} s", seconds(*.0))]
+    #[error("this session or its organization has made too many requests: try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("the service is unavailable at the moment, and nothing was changed: try again in a few seconds")]
     Unavailable(#[source] LedgerError),
     #[error(
-        "the database did not confirm the change in time, and the change may have been made: look at the webhook, or at the \
-         list of webhooks, before you try again. Delete a webhook that was registered without showing you its secret"
+        "the database did not confirm the change in time, and the change may have been saved: look before you repeat it. \
+         Delete a webhook that was registered without showing you its secret"
     )]
     Unconfirmed(#[source] LedgerError),
     #[error("the service is checking too many new sessions at the moment: try again in a few seconds")]
@@ -158,9 +158,8 @@ impl ApiError {
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
-            Self::Unavailable(_) | Self::Unconfirmed(_) | Self::SessionUnknown(_) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
-            }
+            Self::Unavailable(_) | Self::SessionUnknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::Unconfirmed(_) => (StatusCode::SERVICE_UNAVAILABLE, "unconfirmed"),
             Self::Crowded => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unexpected(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
@@ -182,7 +181,7 @@ impl ApiError {
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
-            Self::Unavailable(_) | Self::Unconfirmed(_) | Self::SessionUnknown(_) | Self::Crowded => {
+            Self::Unavailable(_) | Self::SessionUnknown(_) | Self::Crowded => {
                 Some((RETRY_AFTER, HeaderValue::from_static("5")))
             }
             _ => None,
