@@ -48,7 +48,8 @@ pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer
             return Ok(html(StatusCode::UNPROCESSABLE_ENTITY, again.registration(&asked.frame, number)));
         }
     };
-    let wanted = (registration.name.clone(), registration.url.as_str().to_owned(), registration.events.clone());
+    let set = |events: &[EventType]| events.iter().copied().collect::<HashSet<_>>();
+    let wanted = (registration.name.clone(), registration.url.as_str().to_owned(), set(&registration.events));
     let id = id_of_form(&caller.admin, number);
     match webhooks::register(&caller, id, registration).await {
         Ok((webhook, secret)) => {
@@ -56,7 +57,9 @@ pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
         Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
-            Ok(webhook) if (&webhook.name, &webhook.url, &webhook.events) != (&wanted.0, &wanted.1, &wanted.2) => {
+            Ok(webhook)
+                if (&webhook.name, &webhook.url, &set(&webhook.events)) != (&wanted.0, &wanted.1, &wanted.2) =>
+            {
                 Ok(filled_in_anew(&asked.frame, &form, &webhook.name))
             }
             Ok(_) | Err(ApiError::NotFound) => Ok(done(&Paths::webhook(id), Done::Registered)),

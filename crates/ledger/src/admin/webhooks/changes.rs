@@ -1,5 +1,7 @@
 //! Changes and deletions by administrators.
 
+use std::collections::BTreeSet;
+
 use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{EventType, NoticeType, WebhookId};
@@ -76,7 +78,8 @@ impl Ledger {
                     let Some(before) = before else { return Ok(None) };
                     let changed = change.changed(&before);
                     if !changed.is_empty() {
-                        let update = diesel::update(one).set((change.row(), webhooks::updated_at.eq(diesel::dsl::now)));
+                        let update =
+                            diesel::update(one).set((change.row(&before), webhooks::updated_at.eq(diesel::dsl::now)));
                         update.execute(conn).await?;
                         tell(conn, actor, id, changed, &before).await?;
                     }
@@ -117,18 +120,25 @@ impl Ledger {
 }
 
 impl WebhookChange {
-    fn row(&self) -> ChangeRow<'_> {
+    fn row(&self, before: &Before) -> ChangeRow<'_> {
         ChangeRow {
             name: self.name.as_deref(),
             url: self.url.as_deref(),
-            events: self.events.as_ref().map(|events| names(events)),
+            events: self.other_events(before),
             is_active: self.is_active,
         }
     }
 
+    /// The event types, unless they are the same in another order.
+    fn other_events(&self, before: &Before) -> Option<Vec<&'static str>> {
+        let events = names(self.events.as_ref()?);
+        let before: BTreeSet<_> = before.events.iter().map(String::as_str).collect();
+        (events.iter().copied().collect::<BTreeSet<_>>() != before).then_some(events)
+    }
+
     /// The members that really change, each with its values before and after.
     fn changed(&self, before: &Before) -> Vec<(&'static str, Value)> {
-        let events = self.events.as_ref().map(|events| json!(names(events)));
+        let events = self.other_events(before).map(|events| json!(events));
         let after = [
             ("name", json!(before.name), self.name.as_ref().map(|name| json!(name))),
             ("url", json!(before.url), self.url.as_ref().map(|url| json!(url))),
@@ -161,5 +171,34 @@ async fn tell(
     match members.is_empty() {
         true => Ok(()),
         false => add_notice(conn, actor, id, NoticeType::Changed, &members).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::EventType::{QuoteAccepted, QuoteClosed, ReturnNoteCreated};
+
+    use super::*;
+
+    #[test]
+    fn event_types_in_another_order_are_no_change() {
+        let before = Before {
+            name: "A".to_owned(),
+            url: "https://a.example/".to_owned(),
+            events: names(&[QuoteClosed, QuoteAccepted]).into_iter().map(str::to_owned).collect(),
+            is_active: true,
+        };
+        for (events, is_changed) in [
+            (vec![QuoteClosed, QuoteAccepted], false),
+            (vec![QuoteAccepted, QuoteClosed], false),
+            (vec![QuoteClosed], true),
+            (vec![QuoteClosed, ReturnNoteCreated], true),
+            (vec![QuoteClosed, QuoteAccepted, ReturnNoteCreated], true),
+        ] {
+            let change = WebhookChange { events: Some(events.clone()), ..WebhookChange::default() };
+            let changed: Vec<_> = change.changed(&before).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(changed, if is_changed { vec!["events"] } else { vec![] }, "{events:?}");
+            assert_eq!(change.row(&before).events.is_some(), is_changed, "{events:?}");
+        }
     }
 }
