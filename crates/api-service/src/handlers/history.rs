@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use crate::{
     caller::Caller,
-    calls::webhooks,
     problem::{Answer, ApiError},
     request::{Id, List, Query, cut},
 };
@@ -29,10 +28,7 @@ pub(crate) async fn notices(
     query: Result<Query<Uuid>, ApiError>,
 ) -> Answer {
     let page = query.as_ref().map_or(FIRST, |Query(page, (), _)| Page { limit: page.limit + 1, ..*page });
-    let notices = caller.ledger.notice_list(caller.admin.tenant, webhook, page).await?;
-    if notices.is_empty() {
-        webhooks::known(&caller, webhook).await?;
-    }
+    let notices = caller.ledger.notice_list(caller.admin.tenant, webhook, page).await?.ok_or(ApiError::NotFound)?;
     let Query(page, (), cursors) = query?;
     let (data, next_cursor) = cut(notices, page.limit, cursors, |notice| notice.notice_id);
     Ok(HttpResponse::Ok().json(List { data, next_cursor }))

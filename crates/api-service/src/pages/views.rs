@@ -225,7 +225,7 @@ pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked)
     let [(page, cursors), (notices_page, notices_cursors)] = lists;
     let entries = caller.ledger.history_list(caller.admin.tenant, id, page).await?.ok_or(ApiError::NotFound)?;
     let (entries, next) = cut(entries, ENTRIES, cursors, |entry| entry.id);
-    let notices = caller.ledger.notice_list(caller.admin.tenant, id, notices_page).await?;
+    let notices = caller.ledger.notice_list(caller.admin.tenant, id, notices_page).await?.unwrap_or_default();
     let (notices, next_notices) = cut(notices, ENTRIES, notices_cursors, |notice| notice.notice_id);
     let view = History { webhook, entries, next, told: Told { notices, next: next_notices } };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))

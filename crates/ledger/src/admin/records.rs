@@ -1,7 +1,7 @@
 //! What is told of a webhook, as administrators read it: its history and its notices.
 
 use diesel::prelude::*;
-use diesel_async::RunQueryDsl;
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{Notice, NoticeType, TenantId, WebhookId};
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -52,20 +52,16 @@ impl Ledger {
             .order((history::webhook_id.desc(), history::id.desc()))
             .limit(page.limit.into())
             .select(HistoryEntry::as_select());
-        let of_webhook = webhooks::table.filter(webhooks::id.eq(webhook).and(webhooks::tenant_id.eq(tenant)));
-        let of_history = history::table.filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)));
         self.run("history_list", async |conn| {
             let entries: Vec<HistoryEntry> = entries.load(conn).await?;
-            let is_known = !entries.is_empty()
-                || diesel::select(diesel::dsl::exists(of_webhook)).get_result(conn).await?
-                || diesel::select(diesel::dsl::exists(of_history)).get_result(conn).await?;
+            let is_known = !entries.is_empty() || is_known(conn, tenant, webhook).await?;
             Ok(is_known.then_some(entries))
         })
         .await
     }
 
-    /// A webhook's notices of the types that this version knows, newest first. They may be there for longer than the
-    /// webhook's row.
+    /// A webhook's notices of the types that this version knows, newest first. `None` when the tenant has no such webhook,
+    /// and no history of it either.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -74,7 +70,7 @@ impl Ledger {
         tenant: TenantId,
         webhook: WebhookId,
         page: Page<Uuid>,
-    ) -> Result<Vec<Notice>, LedgerError> {
+    ) -> Result<Option<Vec<Notice>>, LedgerError> {
         let query = notices::table
             // Along one index (README, a webhook's log).
             .filter(
@@ -87,7 +83,19 @@ impl Ledger {
             .order((notices::webhook_id.desc(), notices::id.desc()))
             .limit(page.limit.into())
             .select(Row::as_select());
-        let rows = self.run("notice_list", async |conn| query.load(conn).await).await?;
-        Ok(rows.into_iter().filter_map(Row::read).collect())
+        let rows = self.run("notice_list", async |conn| {
+            let rows: Vec<Row> = query.load(conn).await?;
+            let is_known = !rows.is_empty() || is_known(conn, tenant.as_uuid(), webhook.as_uuid()).await?;
+            Ok(is_known.then_some(rows))
+        });
+        Ok(rows.await?.map(|rows| rows.into_iter().filter_map(Row::read).collect()))
     }
+}
+
+/// Returns true if the tenant has this webhook, deleted or not, or its history.
+async fn is_known(conn: &mut AsyncPgConnection, tenant: Uuid, webhook: Uuid) -> QueryResult<bool> {
+    let of_webhook = webhooks::table.filter(webhooks::id.eq(webhook).and(webhooks::tenant_id.eq(tenant)));
+    let of_history = history::table.filter(history::webhook_id.eq(webhook).and(history::tenant_id.eq(tenant)));
+    Ok(diesel::select(diesel::dsl::exists(of_webhook)).get_result(conn).await?
+        || diesel::select(diesel::dsl::exists(of_history)).get_result(conn).await?)
 }
