@@ -171,19 +171,21 @@ impl Ledger {
         }
     }
 
-    /// The tenant's webhooks, oldest first.
+    /// The tenant's webhooks, in the order of their registrations.
     ///
     /// # Errors
     /// When the database does not answer.
     pub async fn webhook_list(&self, tenant: TenantId, page: Page<WebhookId>) -> Result<Vec<Webhook>, LedgerError> {
-        let after = page.after.map_or(Uuid::nil(), WebhookId::as_uuid);
-        let query = webhooks::table
-            .left_join(webhook_health::table)
-            .filter(of(tenant).and(webhooks::id.gt(after)))
-            .order(webhooks::id)
-            .limit(page.limit.into())
-            .select((Row::as_select(), Option::<HealthRow>::as_select()));
         let rows = self.run("webhook_list", async |conn| {
+            // A tenant's webhooks are few: they are sorted without an index.
+            let (at, id) = place(conn, tenant, page.after).await?;
+            let is_later = webhooks::created_at.eq(at).and(webhooks::id.gt(id)).or(webhooks::created_at.gt(at));
+            let query = webhooks::table
+                .left_join(webhook_health::table)
+                .filter(of(tenant).and(is_later))
+                .order((webhooks::created_at, webhooks::id))
+                .limit(page.limit.into())
+                .select((Row::as_select(), Option::<HealthRow>::as_select()));
             let found = query.load(conn).await?;
             with_backlogs(conn, found).await
         });
@@ -191,7 +193,7 @@ impl Ledger {
         rows.into_iter().map(|(row, health, backlog)| row.read(health, backlog)).collect()
     }
 
-    /// All of the tenant's webhooks, oldest first, read in pages.
+    /// All of the tenant's webhooks, in the order of their registrations, read in pages.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -245,6 +247,24 @@ const REMOVE_UNUSED: &str = "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
          ORDER BY d.webhook_id, d.id LIMIT 1 OFFSET 0 \
        ) \
      ))";
+
+/// The place of a webhook in the list, deleted or not: the time of its registration and its id. If its row is gone, the time
+/// is that of its id.
+async fn place(
+    conn: &mut AsyncPgConnection,
+    tenant: TenantId,
+    id: Option<WebhookId>,
+) -> QueryResult<(OffsetDateTime, Uuid)> {
+    let Some(id) = id.map(WebhookId::as_uuid) else { return Ok((OffsetDateTime::UNIX_EPOCH, Uuid::nil())) };
+    let one = webhooks::table.find(id).filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(webhooks::created_at);
+    let at: Option<OffsetDateTime> = one.first(conn).await.optional()?;
+    let of_id = || {
+        let (seconds, nanos) = id.get_timestamp()?.to_unix();
+        let at = OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?;
+        at.replace_nanosecond(nanos).ok()
+    };
+    Ok((at.or_else(of_id).unwrap_or(OffsetDateTime::UNIX_EPOCH), id))
+}
 
 type Shown = (Row, Option<HealthRow>, Backlog);
 
