@@ -70,7 +70,15 @@ mod tests {
 
     fn frame() -> Frame {
         let now = OffsetDateTime::UNIX_EPOCH + time::Duration::DAY;
-        Frame { user: String::new(), token: String::new(), now, done: None, logs_out: true, brake: None }
+        Frame {
+            tenant: uuid::Uuid::nil().into(),
+            user: String::new(),
+            token: String::new(),
+            now,
+            done: None,
+            logs_out: true,
+            brake: None,
+        }
     }
 
     #[test]

@@ -87,7 +87,9 @@ impl DeliveryPage {
     /// What happened, oldest first.
     fn timeline(&self, frame: &Frame) -> Markup {
         let (delivery, now) = (&self.delivery, frame.now);
-        let hidden = self.attempts.len().saturating_sub(ATTEMPTS);
+        let shown = &self.attempts[self.attempts.len().saturating_sub(ATTEMPTS)..];
+        // The data hold the latest attempts only.
+        let hidden = usize::from(delivery.attempts).saturating_sub(shown.len());
         html! {
             section #timeline data-live="" {
                 h2 { "What happened" }
@@ -95,7 +97,7 @@ impl DeliveryPage {
                     li { (step(&html! { "The event fired" }, &html! { (full(delivery.occurred_at)) " · " (relative(delivery.occurred_at, now)) })) }
                     li { (step(&html! { "The service received it" }, &html! { (full(delivery.created_at)) })) }
                     @if hidden > 0 { li { p.note { (hidden) " earlier attempts are left out" } } }
-                    @for attempt in self.attempts.iter().skip(hidden) { (self.attempted(attempt)) }
+                    @for attempt in shown { (self.attempted(attempt)) }
                     @if let Some(at) = delivery.next_attempt_at {
                         li.next { (step(&html! { "Next attempt " (due(at, now)) }, &html! { @if at > now { "at " (clock(at, now)) } @else { "It is due, and queued." } })) }
                     } @else if delivery.state == DeliveryState::Pending && self.attempts.is_empty() {
@@ -277,7 +279,15 @@ mod tests {
     }
 
     fn rendered(page: &DeliveryPage) -> String {
-        let frame = Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false, brake: None };
+        let frame = Frame {
+            tenant: uuid::Uuid::nil().into(),
+            user: "u".into(),
+            token: "t".into(),
+            now: NOW,
+            done: None,
+            logs_out: false,
+            brake: None,
+        };
         page.render(&frame)
     }
 

@@ -158,8 +158,15 @@ mod tests {
             };
             let found = FoundEvents { events: vec![event; events], is_complete: false };
             let page = Find { id: "0", found: Found::Events(Uuid::nil().into(), found), explain: |_| LONGEST };
-            let frame =
-                Frame { user: "u".into(), token: "t".into(), now: NOW, done: None, logs_out: false, brake: None };
+            let frame = Frame {
+                tenant: Uuid::nil().into(),
+                user: "u".into(),
+                token: "t".into(),
+                now: NOW,
+                done: None,
+                logs_out: false,
+                brake: None,
+            };
             let text = page.render(&frame);
             assert!(text.len() < 100_000, "{} bytes", text.len());
             assert!(text.contains(hidden) && text.contains(LONGEST) == (deliveries == 0), "{text}");

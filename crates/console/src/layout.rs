@@ -1,5 +1,6 @@
 //! What every page has.
 
+use domain::TenantId;
 use maud::{DOCTYPE, Markup, html};
 use time::OffsetDateTime;
 
@@ -8,6 +9,8 @@ use crate::{Paths, assets::address, text::foreign};
 /// What a page knows of its request.
 #[derive(Clone, Debug)]
 pub struct Frame {
+    /// The organization that the page is of.
+    pub tenant: TenantId,
     /// The user, as the business application names them.
     pub user: String,
     /// The token that its forms carry.
@@ -135,6 +138,7 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
                 input type="search" name="id" aria-label="Event or delivery id" placeholder="Find an event or delivery by its id" required maxlength="64" autocomplete="off" spellcheck="false";
             }
             div.account {
+                (organization(frame.tenant))
                 span.user title={ "Logged in as " (domain::visible(&frame.user)) } { (foreign(&frame.user)) }
                 @if frame.logs_out {
                     form method="post" action="/console/logout/" { (token(frame)) button.link { "Log out" } }
@@ -163,10 +167,20 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
     document(title, &body)
 }
 
-/// A page without a session: of the log-in, and of errors.
-pub(crate) fn bare(title: &str, content: &Markup) -> String {
+/// The beginning of the organization's id. A session may change its organization while pages are open.
+fn organization(tenant: TenantId) -> Markup {
+    let id = tenant.to_string();
+    let beginning = id.split('-').next().unwrap_or_default();
+    html! { span.organization #organization title={ "Organization " (id) } { "Organization " code { (beginning) } } }
+}
+
+/// A page of the log-in, or of an error. An error's page shows the session's organization if there is a session.
+pub(crate) fn bare(title: &str, tenant: Option<TenantId>, content: &Markup) -> String {
     let body = html! {
-        header.top { a.brand href=(Paths::HOME) { (mark()) "Webhooks" } }
+        header.top {
+            a.brand href=(Paths::HOME) { (mark()) "Webhooks" }
+            @if let Some(tenant) = tenant { div.account { (organization(tenant)) } }
+        }
         main.narrow #main { (content) }
     };
     document(title, &body)

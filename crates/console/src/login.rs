@@ -44,6 +44,6 @@ impl Login<'_> {
                 p.note { "An operator makes a session with " code { "webhookctl session create" } ", or a link with " code { "webhookctl session link" } "." }
             }
         };
-        layout::bare("Log in", &content)
+        layout::bare("Log in", None, &content)
     }
 }

@@ -1,6 +1,6 @@
 //! An error as a page.
 
-use domain::WebhookId;
+use domain::{TenantId, WebhookId};
 use maud::html;
 
 use crate::{Paths, layout, text::sentence};
@@ -25,6 +25,8 @@ pub struct Problem<'a> {
     pub title: &'a str,
     /// What is wrong, in words.
     pub detail: &'a str,
+    /// The organization of the session, if there is one.
+    pub tenant: Option<TenantId>,
     /// By which operators find it in the log.
     pub request_id: &'a str,
     /// What can be done about it.
@@ -51,6 +53,6 @@ impl Problem<'_> {
             }
             p.hint { "If you report this, include the request id: " code { (self.request_id) } }
         };
-        layout::bare(self.title, &content)
+        layout::bare(self.title, self.tenant, &content)
     }
 }

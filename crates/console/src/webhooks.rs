@@ -192,8 +192,15 @@ mod tests {
                 by_health: vec![(Health::Dropping, 10_000)],
                 page: (1, 400),
             };
-            let frame =
-                Frame { user: c.repeat(255), token: "t".repeat(64), now: NOW, done: None, logs_out: true, brake: None };
+            let frame = Frame {
+                tenant: uuid::Uuid::nil().into(),
+                user: c.repeat(255),
+                token: "t".repeat(64),
+                now: NOW,
+                done: None,
+                logs_out: true,
+                brake: None,
+            };
             let text = page.render(&frame);
             assert!(text.len() < 100_000, "{} bytes", text.len());
         }

@@ -42,7 +42,8 @@ impl FromRequest for Asked {
             let (user, token) = (caller.admin.user.clone(), token(request).unwrap_or_default());
             let logs_out = caller.console.login_url.is_none();
             let brake = *caller.brake.borrow();
-            let frame = Frame { user, token, now: OffsetDateTime::now_utc(), done: None, logs_out, brake };
+            let (tenant, now) = (caller.admin.tenant, OffsetDateTime::now_utc());
+            let frame = Frame { tenant, user, token, now, done: None, logs_out, brake };
             let mut asked = Self { frame, query };
             asked.frame.done = Done::read(&asked.first("done"));
             asked

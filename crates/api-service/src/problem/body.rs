@@ -38,7 +38,7 @@ pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResp
     };
     error.log();
     if page::is_for(answered.request().path()) {
-        let html = page::render(error, answered.request().match_info().get("id"), request_id);
+        let html = page::render(error, answered.request(), request_id);
         return answered.map_body(|head, _| {
             head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
             BoxBody::new(html)

@@ -1,11 +1,13 @@
 //! Pages of the console: the headers that all have, and an error as a page.
 
 use actix_web::{
+    HttpMessage, HttpRequest,
     dev::ServiceResponse,
     http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY},
     web::Data,
 };
 use console::WayOut;
+use ledger::Actor;
 use url::Url;
 
 use super::ApiError;
@@ -46,9 +48,10 @@ fn policy(login: Option<&Url>) -> HeaderValue {
 }
 
 /// An error as a page.
-pub(super) fn render(error: &ApiError, webhook: Option<&str>, request_id: &str) -> String {
+pub(super) fn render(error: &ApiError, request: &HttpRequest, request_id: &str) -> String {
     let (status, _) = error.kind();
-    let way_out = match (error, webhook.and_then(|id| id.parse().ok())) {
+    let tenant = request.extensions().get::<Actor>().map(|admin| admin.tenant);
+    let way_out = match (error, request.match_info().get("id").and_then(|id| id.parse().ok())) {
         (ApiError::NotLoggedIn, _) => WayOut::LogIn,
         (ApiError::NotAnAdmin, _) => WayOut::OtherUser,
         (ApiError::NotFound, _) | (_, None) => WayOut::Webhooks,
@@ -58,7 +61,7 @@ pub(super) fn render(error: &ApiError, webhook: Option<&str>, request_id: &str) 
         WayOut::LogIn => "Log in again",
         _ => status.canonical_reason().unwrap_or("Error"),
     };
-    console::Problem { title, detail: &detail(error), request_id, way_out }.render()
+    console::Problem { title, detail: &detail(error), tenant, request_id, way_out }.render()
 }
 
 /// What is wrong, for who knows nothing of the API.
@@ -66,6 +69,11 @@ fn detail(error: &ApiError) -> String {
     let sentence = |wrong: &Violation| format!("{} {}", wrong.field.replace('_', " "), wrong.message);
     match error {
         ApiError::WebhookInactive => "the webhook is paused; activate it first".to_owned(),
+        ApiError::Unconfirmed(_) => {
+            "the database did not answer in time. Your change may have been saved: look before you \
+                                     repeat it. If you registered a webhook, delete it: its secret was not shown"
+                .to_owned()
+        }
         ApiError::Cancelling => {
             "the webhook's waiting deliveries are being cancelled, and deliveries that are sent again \
                                  now would be too: try again when the webhook's page no longer says so"
@@ -80,10 +88,14 @@ fn detail(error: &ApiError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::test::TestRequest;
+
     use super::*;
 
     fn page(error: &ApiError) -> String {
-        render(error, Some("0192f0c1-0000-7000-8000-000000000001"), "r-1")
+        let request = TestRequest::default().param("id", "0192f0c1-0000-7000-8000-000000000001").to_http_request();
+        request.extensions_mut().insert(Actor { tenant: uuid::Uuid::nil().into(), user: "u".to_owned() });
+        render(error, &request, "r-1")
     }
 
     #[test]
@@ -97,7 +109,7 @@ mod tests {
     #[test]
     fn a_page_that_is_not_found_gives_each_reason_once() {
         let page = page(&ApiError::NotFound);
-        for reason in ["does not exist", "another tenant", "retention period"] {
+        for reason in ["does not exist", "another tenant", "retention period", "Organization <code>00000000</code>"] {
             assert_eq!(page.matches(reason).count(), 1, "{page}");
         }
     }

@@ -95,6 +95,9 @@ function isInUse(element) {
 // announced, so nothing jumps.
 function refresh(page) {
   let isWhole = true;
+  // The session may have changed its organization.
+  const organization = page.getElementById("organization");
+  if (organization) document.getElementById("organization")?.replaceWith(document.adoptNode(organization));
   for (const old of document.querySelectorAll("[data-live][id]")) {
     const fresh = page.getElementById(old.id);
     if (!fresh) {
