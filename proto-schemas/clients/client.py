@@ -4,7 +4,7 @@ from os import environ
 
 from webhooks_api import Client
 from webhooks_api.api.webhooks import create_webhook, delete_webhook, list_webhooks, read_webhook
-from webhooks_api.models import CreatedWebhook, EventType, NewWebhook, Problem, ProblemCode, Webhook, WebhookList
+from webhooks_api.models import CreatedWebhook, EventType, NewWebhook, Problem, Webhook, WebhookList
 from webhooks_api.types import UNSET, Unset
 
 URL = environ["URL"]
@@ -39,14 +39,14 @@ def main(client: Client) -> None:
     # What cannot be registered is answered with a problem that names each faulty field.
     refused = create_webhook.sync(client=client, body=NewWebhook(name="Python", url="http://localhost/", events=[]))
     assert isinstance(refused, Problem), refused
-    assert refused.code == ProblemCode.VALIDATION_FAILED, refused
+    assert refused.code == "validation_failed", refused
     assert refused.errors and sorted(fault.field for fault in refused.errors) == ["events", "url"], refused
 
     # Delete it. Then it is not found.
     assert delete_webhook.sync_detailed(created.id, client=client).status_code == 204
     gone = read_webhook.sync_detailed(created.id, client=client)
     assert gone.status_code == 404 and isinstance(gone.parsed, Problem), gone
-    assert gone.parsed.code == ProblemCode.NOT_FOUND, gone
+    assert gone.parsed.code == "not_found", gone
 
 
 # Every call sends the cookie of the administrator's session, and an answer that is not described raises an error.

@@ -7,6 +7,9 @@ use super::{
     html::{escape, inline, paragraphs},
 };
 
+/// The known values of a set to which later versions may add some. Generated clients break at `enum` then.
+const OPEN: &str = "x-extensible-enum";
+
 /// Makes the whole page.
 pub(super) fn render(document: &Value) -> String {
     let info = &document["info"];
@@ -284,7 +287,7 @@ impl<'a> Page<'a> {
         {
             let link = format!("<a href=\"#schema-{name}\">{name}</a>");
             let target = self.resolve(schema);
-            let is_simple = ["properties", "allOf", "enum"].iter().all(|key| target.get(key).is_none());
+            let is_simple = ["properties", "allOf", "enum", OPEN].iter().all(|key| target.get(key).is_none());
             return if is_simple { format!("{link}: {}", self.kind(target)) } else { link };
         }
         if let Some(kinds) = schema["oneOf"].as_array() {
@@ -311,7 +314,7 @@ fn limit((name, value): (&String, &Value)) -> Option<String> {
         "uniqueItems" => "no repeats".to_owned(),
         "default" => format!("default {}", code(value)),
         "const" => format!("always {}", code(value)),
-        "enum" => array(value).map(code).collect::<Vec<_>>().join(" "),
+        "enum" | OPEN => array(value).map(code).collect::<Vec<_>>().join(" "),
         _ => return None,
     })
 }

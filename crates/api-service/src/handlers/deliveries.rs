@@ -46,6 +46,7 @@ pub(crate) async fn read(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<
     detail["request"] =
         json!({"method": "POST", "headers": headers, "body": body.as_deref().map(String::from_utf8_lossy)});
     detail["attempt_log"] = attempts.iter().map(attempt).collect();
+    detail["is_attempt_log_complete"] = (attempts.len() >= usize::from(delivery.attempts)).into();
     Ok(HttpResponse::Ok().json(detail))
 }
 
