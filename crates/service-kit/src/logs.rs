@@ -31,9 +31,10 @@ const OURS: [&str; 14] = [
     "webhookctl",
 ];
 
-/// A directive that is added unless one names lapin. It hands each error on to its caller, which says what it means, and logs
-/// as errors what a first start expects: that a queue does not exist yet.
-const WITHOUT_LAPIN: &str = "lapin=off";
+/// Directives that are added unless one names their crate. lapin hands each error on to its caller, which says what the error
+/// means, and logs as errors what a first start expects: that a queue does not exist yet. actix-http logs as an error each
+/// malformed request that anybody sends.
+const QUIET: [(&str, &str); 2] = [("lapin", "lapin=off"), ("actix_http", "actix_http::h1::dispatcher=off")];
 
 /// Sends this process's logs to standard error. A second call in one process changes nothing. Foreign crates log at
 /// `debug` at most, whatever `level` asks for: at `trace` they show credentials and whole messages.
@@ -97,8 +98,10 @@ fn filter(level: &str) -> Result<EnvFilter, SettingsError> {
             return Err(invalid(format!("{directive:?} is not one of {}, nor target=level", LEVELS.join(", "))));
         }
     }
-    if !directives.iter().any(|directive| directive.starts_with("lapin")) {
-        directives.push(WITHOUT_LAPIN);
+    for (name, quiet) in QUIET {
+        if !directives.iter().any(|directive| directive.starts_with(name)) {
+            directives.push(quiet);
+        }
     }
     EnvFilter::builder().parse(directives.join(",")).map_err(|error| invalid(error.to_string()))
 }
@@ -124,9 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn lapin_speaks_when_it_is_named() {
-        assert!(filter("debug").unwrap().to_string().contains(WITHOUT_LAPIN));
-        assert!(!filter("info,lapin::channels=warn").unwrap().to_string().contains(WITHOUT_LAPIN));
+    fn a_quiet_crate_speaks_when_it_is_named() {
+        for (name, quiet) in QUIET {
+            assert!(filter("debug").unwrap().to_string().contains(quiet), "{name}");
+            assert!(!filter(&format!("info,{name}::x=warn")).unwrap().to_string().contains(quiet), "{name}");
+        }
     }
 
     #[test]
