@@ -165,7 +165,7 @@ async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_ma
         };
         plans.push(plan(&system, history).await);
         let notices = async |ledger: &Ledger| {
-            assert_eq!(ledger.notice_list(tenant.into(), id, page).await.unwrap().len(), 50);
+            assert_eq!(ledger.notice_list(tenant.into(), id, page).await.unwrap().unwrap().len(), 50);
         };
         plans.push(plan(&system, notices).await);
         let recoverable = async |ledger: &Ledger| {

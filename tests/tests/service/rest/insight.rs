@@ -330,7 +330,11 @@ async fn who_did_what_is_in_the_history_and_told_and_outlives_the_webhook() {
         system.sql("DELETE FROM deliveries").await;
         system.sql("DELETE FROM webhooks").await;
         assert_eq!(list(&api, &webhook, "history/").await, history, "it outlives the webhook's row");
-        assert_eq!(other.get(&path(&webhook, "history/")).await.status, 404);
+        system.sql("DELETE FROM notices").await;
+        assert_eq!(list(&api, &webhook, "notices/").await, Vec::<Value>::new(), "there are none any more");
+        for call in ["history/", "notices/"] {
+            assert_eq!(other.get(&path(&webhook, call)).await.status, 404, "{call}");
+        }
         assert_eq!(api.get(&path(&webhook, "history/?limit=0")).await.status, 400);
     })
     .await;

@@ -51,6 +51,7 @@ async fn a_delivery_shows_what_was_sent_and_what_came_back() {
         for (name, value) in request["headers"].as_object().unwrap() {
             assert_eq!(received[0].header(name), value.as_str(), "{name}");
         }
+        assert_eq!(detail["is_attempt_log_complete"], true);
         let log = detail["attempt_log"].as_array().unwrap();
         for (nth, (attempt, received)) in log.iter().zip(&received).enumerate() {
             assert_eq!(attempt["attempt"], nth + 1);

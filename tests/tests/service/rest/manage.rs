@@ -36,6 +36,11 @@ async fn a_change_shows_what_was_given_and_leaves_the_rest() {
         let equal = api.patch(&path, &json!({"name": changed["name"], "url": changed["url"], "is_active": true})).await;
         assert_eq!((equal.status, equal.json()), (200, changed.clone()), "nothing has changed, updated_at neither");
 
+        let turned = api.patch(&path, &json!({"events": ["quote.closed", "return_note.created"]})).await;
+        assert_eq!((turned.status, turned.json()), (200, changed.clone()), "events are a set");
+        let history = api.get(&format!("{path}history/")).await.json();
+        assert_eq!(history["data"].as_array().unwrap().len(), 2, "created, changed: {history}");
+
         let refused = api.patch(&path, &json!({"url": "http://x/", "is_active": 1, "signing_secret": "mine"})).await;
         assert_eq!(refused.status, 422);
         let fields: Vec<Value> =
@@ -60,7 +65,8 @@ async fn a_change_that_is_not_confirmed_in_time_says_that_it_may_have_been_made(
         system.sql(trigger).await;
         let new = json!({"name": "A test", "url": "https://localhost/", "events": ["quote.closed"]});
         let answer = api.post("/api/v1/webhooks/", &new).await;
-        assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unavailable")), "{}", answer.text);
+        assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unconfirmed")), "{}", answer.text);
+        assert_eq!(answer.header("retry-after"), None, "nothing asks for a repetition");
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains("may have been made") && detail.contains("Delete a webhook that"), "{detail}");
         let made = eventually("it was made all the same", SOON, async || {
@@ -72,7 +78,35 @@ async fn a_change_that_is_not_confirmed_in_time_says_that_it_may_have_been_made(
         let _lock = system.database_session("BEGIN; LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE").await;
         let read = api.get("/api/v1/webhooks/").await;
         assert_eq!((read.status, &read.json()["code"]), (503, &json!("unavailable")), "{}", read.text);
-        assert!(!read.text.contains("may have been made"), "a request that only reads: {}", read.text);
+        assert_eq!(read.header("retry-after"), Some("5"), "a request that only reads: {}", read.text);
+    })
+    .await;
+}
+
+/// The id of a webhook that the console registers is made when its form is opened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_is_in_the_order_of_the_registrations() {
+    System::shared(async |system| {
+        let api = system.admin(Uuid::new_v4()).await;
+        let mut ids = Vec::new();
+        for minutes in [3, 1, 2, 2] {
+            let id = api.create("https://localhost/", &["quote.closed"]).await.id;
+            let at = format!("'2026-03-01T09:00:00.123456Z'::timestamptz + interval '{minutes} minutes'");
+            system.sql(&format!("UPDATE webhooks SET created_at = {at} WHERE id = '{id}'")).await;
+            ids.push(id);
+        }
+        let expected = [&ids[1], &ids[2], &ids[3], &ids[0]];
+        let (mut listed, mut query) = (Vec::new(), "limit=1".to_owned());
+        loop {
+            let page = api.get(&format!("/api/v1/webhooks/?{query}")).await.json();
+            let id = page["data"][0]["id"].as_str().unwrap().to_owned();
+            // The place of a deleted webhook stays.
+            api.delete(&format!("/api/v1/webhooks/{id}/")).await;
+            listed.push(id);
+            let Some(cursor) = page["next_cursor"].as_str() else { break };
+            query = format!("limit=1&cursor={cursor}");
+        }
+        assert_eq!(listed.iter().collect::<Vec<_>>(), expected);
     })
     .await;
 }
