@@ -102,8 +102,8 @@ pub(crate) enum ApiError {
     #[error("the service is unavailable at the moment, and nothing was changed: try again in a few seconds")]
     Unavailable(#[source] LedgerError),
     #[error(
-        "the database did not confirm the change in time, and the change may have been saved: look before you repeat it. \
-         Delete a webhook that was registered without showing you its secret"
+        "the database did not confirm the change in time, and the change may have been made: look at the webhook, or at the \
+         list of webhooks, before you try again. Delete a webhook that was registered without showing you its secret"
     )]
     Unconfirmed(#[source] LedgerError),
     #[error("the service is checking too many new sessions at the moment: try again in a few seconds")]

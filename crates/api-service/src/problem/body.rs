@@ -124,21 +124,21 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_not_confirmed_may_have_been_saved_and_one_without_a_connection_was_not() {
+    fn a_change_that_is_not_confirmed_may_have_been_made_and_one_without_a_connection_was_not() {
         let timeout = || LedgerError::Timeout(Duration::from_secs(1));
         let not_had = || LedgerError::Unavailable("no connection in time".into());
-        for (error, may_be_saved) in [
+        for (error, may_be_made) in [
             (ApiError::of_change(timeout()), true),
             (ApiError::of_change(not_had()), false),
             (ApiError::from(timeout()), false),
         ] {
             let problem = rendered(&error);
-            let code = if may_be_saved { "unconfirmed" } else { "unavailable" };
+            let code = if may_be_made { "unconfirmed" } else { "unavailable" };
             assert_eq!((&problem["status"], &problem["code"]), (&json!(503), &json!(code)));
-            assert_eq!(error.header().is_none(), may_be_saved, "Retry-After asks for a repetition");
+            assert_eq!(error.header().is_none(), may_be_made, "Retry-After asks for a repetition");
             let detail = problem["detail"].as_str().unwrap();
-            assert_eq!(detail.contains("may have been saved: look before you repeat it"), may_be_saved, "{detail}");
-            assert_eq!(detail.contains("try again in a few seconds"), !may_be_saved, "{detail}");
+            assert_eq!(detail.contains("may have been made"), may_be_made, "{detail}");
+            assert_eq!(detail.contains("try again in a few seconds"), !may_be_made, "{detail}");
         }
     }
 
