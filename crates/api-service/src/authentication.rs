@@ -36,7 +36,7 @@ pub(crate) const ADMIN: &str = Session::ADMIN;
 /// Unknown sessions may use one in this many look-up connections.
 const STRANGERS_PART: usize = 2;
 
-/// How many confirmed sessions are remembered, and of how many of each kind tokens are counted.
+/// The maximum of confirmed sessions that are remembered, and of buckets of one kind.
 const SESSIONS: u64 = 10_000;
 /// The maximum of a request's session ids that are looked up. No honest browser sends more.
 const TRIED: usize = 3;

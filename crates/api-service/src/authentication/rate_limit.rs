@@ -18,10 +18,10 @@ use service_kit::settings;
 
 use super::{Known, SESSIONS};
 
-/// How long no further refusal of a tenant's requests is logged.
+/// The time after a logged refusal in which no other one of the tenant's is logged.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// What a request asks for.
+/// The part of the service that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Api,
@@ -59,7 +59,7 @@ pub(crate) struct Allowance {
     reset: Duration,
 }
 
-/// What a bucket has left. `Err`: no token, with the time until there is one.
+/// The tokens that a bucket has left. `Err`: no token, with the time until there is one.
 pub(super) type Taken = (Allowance, Result<(), Duration>);
 
 impl RateLimit {
