@@ -89,8 +89,20 @@ impl Prometheus {
     /// # Panics
     /// When its folder cannot be written to.
     pub fn scrape(&self, process: &str, ops: SocketAddr) {
+        self.set_targets(|targets| targets.push(json!({"targets": [ops.to_string()], "labels": {"job": process}})));
+    }
+
+    /// Scrapes a process no more.
+    ///
+    /// # Panics
+    /// When its folder cannot be written to.
+    pub fn forget(&self, ops: SocketAddr) {
+        self.set_targets(|targets| targets.retain(|target| target["targets"][0] != ops.to_string().as_str()));
+    }
+
+    fn set_targets(&self, change: impl FnOnce(&mut Vec<Value>)) {
         let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.push(json!({"targets": [ops.to_string()], "labels": {"job": process}}));
+        change(&mut targets);
         let (new, path) = (self.folder.join("targets.new"), self.folder.join("targets.json"));
         fs::write(&new, Value::from(targets.clone()).to_string()).expect("a file can be written");
         fs::rename(new, path).expect("a file can be replaced");
@@ -182,16 +194,10 @@ fn named(alert: Option<&str>, service: Option<&str>) -> String {
 }
 
 /// The rules with every time shortened, and with the two limits in seconds that no test can wait for: a delivery is old
-/// after 5 s, and a first attempt late after 2 s. An alert on days would fire for each fault of a test.
+/// after 5 s, and a first attempt late after 2 s.
 fn hurried(rules: &str) -> String {
-    let (mut text, mut is_on_days) = (String::new(), false);
+    let mut text = String::new();
     for line in rules.lines() {
-        if line.starts_with("      - ") || line.starts_with("  - ") {
-            is_on_days = line.ends_with("Slowly");
-        }
-        if is_on_days {
-            continue;
-        }
         let line = match line.trim_start().split_once(": ") {
             Some((name @ ("for" | "interval"), duration)) => {
                 let indent = &line[..line.len() - line.trim_start().len()];
@@ -255,8 +261,6 @@ mod tests {
     interval: 2m
       - alert: A
         expr: rate(a[1h]) > deriv(b[10m:1m]) or c[1h] offset 7d)
-        for: 5m
-      - alert: ASlowly
         for: 5m
       - alert: B
         expr: le="30.0" max(webhooks_reconcile_oldest_overdue_seconds{namespace=""}) > 300
