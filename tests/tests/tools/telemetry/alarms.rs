@@ -47,7 +47,7 @@ const BROKER_AWAY: [&str; 6] = [
 /// May fire once the server is available again: for deliveries that were accepted before the end, and not attempted.
 const SERVER_BACK: [&str; 1] = ["WebhooksDeliveriesLate"];
 
-/// The same for the end of one dispatcher of two, and of all of them.
+/// The alerts at the end of one dispatcher of two, and of all of them.
 const ONE_MISSING: [&str; 2] = ["WebhooksInstanceMissing", "WebhooksInstanceMissing dispatcher"];
 const DISPATCHERS_AWAY: [&str; 3] =
     ["WebhooksMetricsAbsent dispatcher", "WebhooksNothingAttempted", "WebhooksOldestDueGrowing"];
