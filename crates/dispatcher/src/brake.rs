@@ -13,7 +13,6 @@ use ledger::{Ledger, LedgerError};
 use moka::sync::Cache;
 use parking_lot::Mutex;
 use service_kit::DatabaseWatch;
-use time::OffsetDateTime;
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -57,8 +56,6 @@ struct State {
     reasons: [bool; 4],
     /// True once it is known that jobs may be accepted.
     is_known: bool,
-    /// When the brake was last released.
-    released_at: Option<OffsetDateTime>,
 }
 
 impl State {
@@ -130,11 +127,6 @@ impl Brake {
             self.set(Reason::Clock, true);
         }
         self.state.is_on()
-    }
-
-    /// Returns whether a job that was due then waited for the brake.
-    pub(crate) fn delayed(&self, due: OffsetDateTime) -> bool {
-        self.state.0.borrow().released_at.is_some_and(|released_at| due < released_at)
     }
 
     /// A receiver answered an attempt.
@@ -319,11 +311,8 @@ impl Brake {
     fn set(&self, reason: Reason, is_on: bool) {
         let place = reason as usize;
         let changed = self.state.0.send_if_modified(|state| {
-            let (was_on, changed) = (state.is_on(), state.reasons[place] != is_on);
+            let changed = state.reasons[place] != is_on;
             state.reasons[place] = is_on;
-            if was_on && !state.is_on() {
-                state.released_at = Some(self.database.now());
-            }
             // In the order of the changes.
             if changed {
                 self.shown.set(reason, is_on);

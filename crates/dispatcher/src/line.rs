@@ -107,10 +107,11 @@ impl Line {
                     return Err(self.counted(NotAttempted::Braked, Stop::GiveBack));
                 }
                 if delivery.progress.attempts == 0 {
-                    let is_late = admission.is_slow() || self.brake.delayed(delivery.due());
-                    let lane = if is_late { LaneKind::Slow } else { job.receipt().lane };
-                    let delay = self.shared.database.now() - delivery.due();
-                    self.shared.metrics.first_attempt_seconds.of(lane).observe(delay.as_seconds_f64().max(0.0));
+                    let lane = if admission.is_slow() { LaneKind::Slow } else { job.receipt().lane };
+                    // A postponed attempt was counted when it was postponed. A resend is no acceptance.
+                    if lane != LaneKind::Main || delivery.is_new() {
+                        self.shared.metrics.delayed(lane, self.shared.database.now() - delivery.due());
+                    }
                 }
                 let timed = admission.timed();
                 let body = with_room(body, admission.take_body(), &timed);
@@ -258,6 +259,9 @@ impl Line {
             "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
         );
         let until = self.postpone(delivery.id, delivery.progress.attempts).await?;
+        if delivery.is_new() {
+            self.shared.metrics.delayed(job.receipt().lane, until - delivery.created_at);
+        }
         Ok(self.counted(NotAttempted::Sealed, End::Again(until, job.handed_out_before())))
     }
 

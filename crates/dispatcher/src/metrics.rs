@@ -87,7 +87,7 @@ pub(crate) struct Metrics {
     queue_depth: Family<[(&'static str, String); 1], Gauge>,
     last_success: Gauge<f64, AtomicU64>,
     attempt_seconds: Histogram,
-    pub(crate) first_attempt_seconds: ByLane<Histogram>,
+    first_attempt_seconds: ByLane<Histogram>,
     pub(crate) read_batch: Histogram,
     pub(crate) write_batch: Histogram,
 }
@@ -156,6 +156,11 @@ impl Metrics {
     pub(crate) fn attempted(&self, answer: &Answer) {
         self.attempts.get_or_create(&[("outcome", answer.class.as_str())]).inc();
         self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
+    }
+
+    /// Counts the delay of a delivery's first attempt.
+    pub(crate) fn delayed(&self, lane: LaneKind, delay: time::Duration) {
+        self.first_attempt_seconds.of(lane).observe(delay.as_seconds_f64().max(0.0));
     }
 
     pub(crate) fn finished(&self, state: DeliveryState) {

@@ -343,6 +343,35 @@ async fn the_delay_of_a_first_attempt_counts_from_acceptance_and_held_jobs_count
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_attempts_that_waited_for_the_brake_or_for_a_key_count_in_the_main_lane() {
+    System::prepared(Options::default(), async |system| {
+        let tenant = Uuid::new_v4();
+        system.start(Service::Api).await;
+        system.start(Service::Ingest).await;
+        let dispatcher = system.start(Service::Dispatcher).await;
+        let receiver = Receiver::start(&system.ca, always(200));
+        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let main = r#"webhooks_first_attempt_delay_seconds_count{lane="main"}"#;
+
+        let operator = system.ledger_as("operator", 1);
+        operator.brake_all("a test").await.unwrap();
+        wait_for(dispatcher, r#"webhooks_brake{reason="operator"}"#, 1.0).await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let stored = async || (system.count("SELECT count(*) FROM deliveries").await == 1).then_some(());
+        eventually("the delivery is stored", SOON, stored).await;
+        assert!(operator.brake_release(None).await.unwrap());
+        wait_for(dispatcher, main, 1.0).await;
+
+        system.sql("UPDATE webhooks SET secret_sealed = '\\x00'").await;
+        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        wait_for(dispatcher, main, 2.0).await;
+        let in_time = r#"webhooks_first_attempt_delay_seconds_bucket{le="30.0",lane="main"}"#;
+        assert_eq!(metric(dispatcher, in_time).await, 1.0, "the attempt that waits for a key is late already");
+    })
+    .await;
+}
+
 fn now() -> f64 {
     std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64()
 }
