@@ -46,7 +46,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries, and the one crate that may name each.
-const OWNERS: [(&str, &str); 20] = [
+const OWNERS: [(&str, &str); 21] = [
     ("diesel", "ledger"),
     ("diesel-async", "ledger"),
     ("diesel_migrations", "ledger"),
