@@ -18,7 +18,7 @@ use actix_web::{
 use futures_util::Stream;
 
 /// Lets actix-http close the connection after the answer if the request's chunked body was not read to its end, as it does
-/// with other bodies. Without a reader it goes on reading a chunked body, however long the body is and however slowly it
+/// with other bodies. Without a reader it continues to read a chunked body, however long the body is and however slowly it
 /// comes, also for a client without a session. So the reader stays until the answer is written.
 pub(crate) async fn closes_connection(
     mut request: ServiceRequest,
