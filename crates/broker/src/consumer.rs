@@ -220,7 +220,8 @@ struct Worker {
 
 /// The latest attachments that ended within [`EARLY`]. A message that no client can read ends each connection that it is
 /// delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY`] of them, a
-/// consumer receives one message first: the counts of the others do not rise, and the broker soon parks the unreadable one.
+/// consumer receives one message at a time for as long: the counts of the others do not rise, those before the unreadable
+/// one are acknowledged before it comes, and the broker soon parks it.
 #[derive(Default)]
 struct EarlyEnds(u32);
 
@@ -230,10 +231,9 @@ impl EarlyEnds {
         self.0 >= MAX_EARLY
     }
 
-    /// Counts an attachment that ended after a time. While the head is suspect, one message clears it.
-    fn count(&mut self, lasted: Duration, has_message: bool) {
-        let is_early = lasted < EARLY && !(self.suspect_head() && has_message);
-        self.0 = if is_early { self.0.saturating_add(1) } else { 0 };
+    /// Counts an attachment that ended after a time.
+    fn count(&mut self, lasted: Duration) {
+        self.0 = if lasted < EARLY { self.0.saturating_add(1) } else { 0 };
     }
 }
 
@@ -251,14 +251,15 @@ impl Worker {
             match attached {
                 Ok((connection, channel, consumer)) => {
                     backoff = Backoff::default();
-                    let (began, mut has_message) = (Instant::now(), false);
+                    let began = Instant::now();
+                    let grows_at = if is_suspect { began + EARLY } else { began };
                     if !is_suspect {
                         tracing::info!(queue = %self.queue, "consuming");
                     }
                     self.attachment.set(consumer.is_some());
                     let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
                     if let Some(consumer) = consumer {
-                        self.forward(&channel, (consumer, prefetch), &acks, &mut has_message).await;
+                        self.forward(&channel, (consumer, prefetch), &acks, grows_at).await;
                     }
                     if self.stop.is_cancelled() {
                         self.close.run_until_cancelled(all_done(&acks)).await;
@@ -269,7 +270,7 @@ impl Worker {
                     self.attachment.set(false);
                     acks.end();
                     self.broker.shared.stats.reconnects.inc();
-                    early_ends.count(began.elapsed(), has_message);
+                    early_ends.count(began.elapsed());
                     if !is_suspect {
                         let early_ends = early_ends.0;
                         tracing::warn!(queue = %self.queue, early_ends, "the consumer was thrown off; attaching again");
@@ -310,7 +311,7 @@ impl Worker {
     }
 
     /// Forwards messages until the consumer fails or is stopped. While bodies are small, a second consumer takes
-    /// further messages. Each second consumer has a new tag, as a cancelled one keeps its tag until all its messages
+    /// further messages, from `grows_at` on. Each second consumer has a new tag, as a cancelled one keeps its tag until all its messages
     /// are acknowledged. It ends when all messages are acknowledged and none has come for a while: the sizes of the
     /// next are then unknown.
     async fn forward(
@@ -318,7 +319,7 @@ impl Worker {
         channel: &Channel,
         (mut consumer, prefetch): (Consumer, Prefetch),
         acks: &Arc<Acks>,
-        has_message: &mut bool,
+        grows_at: Instant,
     ) {
         let (mut sizes, mut second, mut last) = (Sizes::default(), Second::default(), 0);
         loop {
@@ -341,8 +342,7 @@ impl Worker {
             };
             let wanted = match next {
                 Some(Ok(delivery)) => {
-                    *has_message = true;
-                    let wanted = sizes.count(delivery.data.len(), prefetch);
+                    let wanted = sizes.count(delivery.data.len(), prefetch) && Instant::now() >= grows_at;
                     last = delivery.delivery_tag;
                     // At the stop, nobody receives messages any more, and the consumers are to be cancelled.
                     if self.sender.send(Received::new(delivery, acks)).await.is_err() && !self.stop.is_cancelled() {
@@ -449,24 +449,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_early_ends_in_a_row_make_the_head_suspect_until_a_message_comes() {
+    fn three_early_ends_in_a_row_make_the_head_suspect_until_an_attachment_lasts() {
         let (mut ends, early, late) = (EarlyEnds::default(), EARLY / 2, EARLY);
-        for (lasted, has_message, is_suspect) in [
-            (early, true, false),
-            (early, false, false),
-            (late, false, false),
-            (early, true, false),
-            (early, true, false),
-            (early, true, true),
-            (early, false, true),
-            (early, true, false),
-            (early, true, false),
-            (early, true, false),
-            (early, true, true),
-            (late, false, false),
+        for (lasted, is_suspect) in [
+            (early, false),
+            (early, false),
+            (late, false),
+            (early, false),
+            (early, false),
+            (early, true),
+            (early, true),
+            (late, false),
         ] {
-            ends.count(lasted, has_message);
-            assert_eq!(ends.suspect_head(), is_suspect, "{lasted:?} {has_message}");
+            ends.count(lasted);
+            assert_eq!(ends.suspect_head(), is_suspect, "{lasted:?}");
         }
     }
 

@@ -29,7 +29,7 @@ impl Prefetch {
         Self { few: if messages < FEW { messages } else { FEW }, most: messages }
     }
 
-    /// The same maximum, and one message until one has come.
+    /// The same maximum, and one message for the first consumer.
     pub(crate) const fn one_first(self) -> Self {
         Self { few: 1, ..self }
     }
