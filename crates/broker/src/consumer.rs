@@ -310,9 +310,9 @@ impl Worker {
         Ok(channel.basic_consume(self.queue.as_str().into(), tag.into(), options, arguments).await?)
     }
 
-    /// Forwards messages until the consumer fails or is stopped. While bodies are small, a second consumer takes
-    /// further messages, from `grows_at` on. Each second consumer has a new tag, as a cancelled one keeps its tag until all its messages
-    /// are acknowledged. It ends when all messages are acknowledged and none has come for a while: the sizes of the
+    /// Forwards messages until the consumer fails or is stopped. From `grows_at` on, while bodies are small, a second
+    /// consumer receives further messages. Each second consumer has a new tag, as a cancelled one keeps its tag until all
+    /// its messages are acknowledged. It ends when all messages are acknowledged and none has come for a while: the sizes of the
     /// next are then unknown.
     async fn forward(
         &self,
