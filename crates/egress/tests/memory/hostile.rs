@@ -74,7 +74,7 @@ impl Hostility {
     /// The client's deadline. It is short for what only the deadline ends.
     pub(crate) const fn patience(self) -> Duration {
         match self {
-            NeverAnswers | DripsItsHeader | SendsInterimAnswers => SHORT,
+            NeverAnswers | DripsItsHeader => SHORT,
             _ => LONG,
         }
     }
@@ -90,15 +90,14 @@ impl Hostility {
 
     pub(crate) fn judge(self, answer: &Answer) {
         let good = match self {
-            NeverAnswers | DripsItsHeader | SendsInterimAnswers => is_timeout(answer) && answer.elapsed >= SHORT,
+            NeverAnswers | DripsItsHeader => is_timeout(answer) && answer.elapsed >= SHORT,
             DripsItsBody => answer.class == Success && answer.elapsed < SHORT && answer.head.starts_with(b"xx"),
             NeverEndsItsBody | ChunksOfOneByte => answer.class == Success && answer.head == [b'x'; 1024],
             EndsItsManyHeaderLines => answer.class == Success,
             SendsABomb => answer.class == Success && answer.head == bomb()[..1024],
             ClosesInItsBody => (answer.class, answer.status, answer.head.as_slice()) == (Status, Some(500), b"abc"),
-            SendsAHugeHeaderLine | SendsManyHeaderLines | SendsAHugeStatusLine | Resets | TalksNonsense => {
-                answer.class == Protocol
-            }
+            SendsAHugeHeaderLine | SendsManyHeaderLines | SendsAHugeStatusLine | SendsInterimAnswers | Resets
+            | TalksNonsense => answer.class == Protocol,
         };
         assert!(good, "{self:?}: {answer:?}");
     }

@@ -165,6 +165,11 @@ fn cluster_of(observed: &mut Observed) -> &mut ClusterSeen {
     observed.cluster.as_mut().unwrap().as_mut().unwrap()
 }
 
+fn dead(observed: &mut Observed) -> &mut ClusterQueue {
+    let mut queues = cluster_of(observed).queues.iter_mut();
+    queues.find(|queue| queue.name == "w.dead").unwrap()
+}
+
 /// The findings that are not right, after one thing was broken.
 fn broken(change: impl FnOnce(&mut Observed)) -> Vec<(&'static str, Level, String)> {
     let mut observed = well();
@@ -499,13 +504,13 @@ fn the_cluster_is_judged() {
     only("cluster.alarms", Error, "disk of c", |seen| nodes(seen)[2].disk_free_alarm = true);
     only("cluster.partitions", Error, "a does not see b", |seen| nodes(seen)[0].partitions = vec!["b".to_owned()]);
     only("cluster.members", Warning, "fewer than 3 members on w.dead", |seen| {
-        let queue = &mut queues(seen)[6];
+        let queue = dead(seen);
         queue.members.truncate(2);
         queue.online.truncate(2);
     });
-    only("cluster.members", Warning, "a member of w.dead is unavailable", |seen| queues(seen)[6].online.truncate(2));
-    only("cluster.members", Error, "majority of members: w.dead", |seen| queues(seen)[6].online.truncate(1));
-    only("cluster.members", Error, "majority of members: w.dead", |seen| queues(seen)[6].leader = Some(String::new()));
+    only("cluster.members", Warning, "a member of w.dead is unavailable", |seen| dead(seen).online.truncate(2));
+    only("cluster.members", Error, "majority of members: w.dead", |seen| dead(seen).online.truncate(1));
+    only("cluster.members", Error, "majority of members: w.dead", |seen| dead(seen).leader = Some(String::new()));
     only("cluster.leaders", Warning, "all leaders are on a", |seen| {
         queues(seen).iter_mut().for_each(|queue| queue.leader = Some("a".to_owned()));
     });
@@ -528,7 +533,7 @@ fn without_statistics_policies_are_not_called_right() {
 fn a_policy_is_judged_by_what_it_does_to_our_queues() {
     use Level::{Error, Warning};
     fn under(seen: &mut Observed, definition: Value) -> &mut ClusterQueue {
-        let queue = &mut cluster_of(seen).queues[6];
+        let queue = dead(seen);
         (queue.policy, queue.effective_policy_definition) = (Some("p".to_owned()), Some(definition));
         queue
     }
