@@ -170,7 +170,7 @@ impl Fickle {
                 let (acceptor, count) = (acceptor.clone(), Arc::clone(&count));
                 connections.spawn(async move {
                     let mut tls = acceptor.accept(tcp).await.unwrap();
-                    for answer in ["HTTP/1.1 204 No Content\r\n\r\n", ""] {
+                    for answer in ["HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""] {
                         if !request(&mut tls).await {
                             return;
                         }

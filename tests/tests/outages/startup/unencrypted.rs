@@ -69,7 +69,7 @@ async fn a_command_warns_on_standard_error_alone() {
             command.args(&arguments).env_clear().envs(&variables).stdin(Stdio::null()).kill_on_drop(true);
             let ran = tokio::time::timeout(SOON, command.output()).await.expect("it ends").unwrap();
             let [out, err] = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-            assert!(ran.status.code() < Some(2) && !out.contains("warning"), "{arguments:?}: {out}{err}");
+            assert!(ran.status.code() < Some(2) && !out.contains("webhookctl: warning"), "{arguments:?}: {out}{err}");
             assert_eq!(err.lines().count(), 1, "{err}");
             assert!(err.contains("webhookctl: warning: ") && err.contains(setting), "{err}");
         }
