@@ -274,7 +274,7 @@ const CAUSES: [(&[&str], &str); 12] = [
         ],
         "WebhooksBrokerAlarm",
     ),
-    (&["WebhooksBraked clock", "WebhooksClockOff"], "WebhooksBraked"),
+    (&["WebhooksClockOff", "WebhooksBraked clock", "WebhooksEventsWait"], "WebhooksClockOff"),
 ];
 
 /// A condition of the example of Alertmanager: a label, and the values that it may have.
