@@ -26,6 +26,7 @@ use crate::{
     backoff::Backoff,
     broker::{Broker, FAREWELL, close, in_time},
     connect::CONSUME_AGAIN,
+    early_ends::{EARLY, EarlyEnds},
     error::BrokerError,
     message::Received,
     other_keys::Copies,
@@ -218,28 +219,20 @@ struct Worker {
     close: CancellationToken,
 }
 
-/// The latest attachments that ended within [`EARLY`]. A message that no client can read ends each connection that it is
-/// delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY`] of them, a
-/// consumer receives one message at a time for as long: the counts of the others do not rise, those before the unreadable
-/// one are acknowledged before it comes, and the broker soon parks it.
-#[derive(Default)]
-struct EarlyEnds(u32);
-
-impl EarlyEnds {
-    /// Returns true if the message at the queue's head may be unreadable.
-    const fn suspect_head(&self) -> bool {
-        self.0 >= MAX_EARLY
-    }
-
-    /// Counts an attachment that ended after a time.
-    fn count(&mut self, lasted: Duration) {
-        self.0 = if lasted < EARLY { self.0.saturating_add(1) } else { 0 };
-    }
+/// An attempt that reached the queue.
+struct Attached {
+    connection: Connection,
+    channel: Channel,
+    /// The consumer, unless its connection has ended again already.
+    consumer: Result<Consumer, BrokerError>,
+    /// When the consumer was asked for.
+    began: Instant,
 }
 
 impl Worker {
     async fn supervise(self) {
         let (mut backoff, mut early_ends) = (Backoff::default(), EarlyEnds::default());
+        let mut hurries = false;
         self.attachment.set(false);
         while !self.stop.is_cancelled() {
             let is_suspect = early_ends.suspect_head() && self.copies.is_none();
@@ -249,18 +242,17 @@ impl Worker {
                 attached = in_time(self.attach(if is_suspect { CONSUME_AGAIN } else { "consume" }, prefetch)) => attached,
             };
             match attached {
-                Ok((connection, channel, consumer)) => {
-                    backoff = Backoff::default();
-                    let began = Instant::now();
+                Ok(Attached { connection, channel, consumer, began }) => {
                     let grows_at = if is_suspect { began + EARLY } else { began };
-                    if !is_suspect {
+                    if !hurries && consumer.is_ok() {
                         tracing::info!(queue = %self.queue, "consuming");
                     }
-                    self.attachment.set(consumer.is_some());
+                    self.attachment.set(consumer.is_ok());
                     let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
-                    if let Some(consumer) = consumer {
-                        self.forward(&channel, (consumer, prefetch), &acks, grows_at).await;
-                    }
+                    let ended = match consumer {
+                        Ok(consumer) => self.forward(&channel, (consumer, prefetch), &acks, grows_at).await,
+                        Err(error) => Some(error),
+                    };
                     if self.stop.is_cancelled() {
                         self.close.run_until_cancelled(all_done(&acks)).await;
                         close(&connection).await;
@@ -268,14 +260,18 @@ impl Worker {
                         return;
                     }
                     self.attachment.set(false);
+                    if !early_ends.count(began.elapsed(), acks.are_done(1), Instant::now()) {
+                        backoff = Backoff::default();
+                    }
                     acks.end();
                     self.broker.shared.stats.reconnects.inc();
-                    early_ends.count(began.elapsed());
-                    if !is_suspect {
-                        let early_ends = early_ends.0;
-                        tracing::warn!(queue = %self.queue, early_ends, "the consumer was thrown off; attaching again");
+                    if !hurries {
+                        let error = ended.as_ref().map(|error| error as &dyn std::error::Error);
+                        tracing::warn!(queue = %self.queue, error, "the consumer was thrown off; attaching again");
                     }
-                    if early_ends.suspect_head() && self.copies.is_none() {
+                    let is_refused = ended.is_some_and(|error| error.is_refusal());
+                    hurries = early_ends.may_hurry(Instant::now()) && !is_refused && self.copies.is_none();
+                    if hurries {
                         continue;
                     }
                 }
@@ -285,22 +281,18 @@ impl Worker {
         }
     }
 
-    /// Connects and opens the consumer, unless the connection has ended again already.
-    async fn attach(
-        &self,
-        role: &str,
-        prefetch: Prefetch,
-    ) -> Result<(Connection, Channel, Option<Consumer>), BrokerError> {
+    /// Connects and opens the consumer. The broker sends messages at once: one may end the connection before the answer is
+    /// read.
+    async fn attach(&self, role: &str, prefetch: Prefetch) -> Result<Attached, BrokerError> {
         let (connection, channel) = self.broker.connect(role).await?;
         if let Some(copies) = &self.copies {
             copies.declare(self.broker.names(), &connection).await?;
         }
-        let consumer = match self.consume(&channel, TAG, prefetch.few()).await {
-            // The broker sends messages at once: one may end the connection before the answer is read.
-            Err(error) if !error.is_refusal() => None,
-            consumer => Some(consumer?),
-        };
-        Ok((connection, channel, consumer))
+        let began = Instant::now();
+        match self.consume(&channel, TAG, prefetch.few()).await {
+            Err(error) if error.is_refusal() => Err(error),
+            consumer => Ok(Attached { connection, channel, consumer, began }),
+        }
     }
 
     /// Opens a consumer with a prefetch of its own.
@@ -310,7 +302,7 @@ impl Worker {
         Ok(channel.basic_consume(self.queue.as_str().into(), tag.into(), options, arguments).await?)
     }
 
-    /// Forwards messages until the consumer fails or is stopped. From `grows_at` on, while bodies are small, a second
+    /// Forwards messages until the consumer fails or is stopped, and returns the error. From `grows_at` on, while bodies are small, a second
     /// consumer receives further messages. Each second consumer has a new tag, as a cancelled one keeps its tag until all
     /// its messages are acknowledged. It ends when all messages are acknowledged and none has come for a while: the sizes of the
     /// next are then unknown.
@@ -320,19 +312,22 @@ impl Worker {
         (mut consumer, prefetch): (Consumer, Prefetch),
         acks: &Arc<Acks>,
         grows_at: Instant,
-    ) {
+    ) -> Option<BrokerError> {
         let (mut sizes, mut second, mut last) = (Sizes::default(), Second::default(), 0);
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return self.leave(channel, consumer, second, acks).await,
+                () = self.stop.cancelled() => {
+                    self.leave(channel, consumer, second, acks).await;
+                    return None;
+                }
                 next = consumer.next() => match next {
                     Some(next) => Some(next),
-                    None => return,
+                    None => return None,
                 },
                 next = async { second.consumer.as_mut()?.next().await }, if second.consumer.is_some() => match next {
                     Some(next) => Some(next),
-                    None if second.tag.is_some() => return,
+                    None if second.tag.is_some() => return None,
                     None => {
                         second.consumer = None;
                         continue;
@@ -346,11 +341,11 @@ impl Worker {
                     last = delivery.delivery_tag;
                     // At the stop, nobody receives messages any more, and the consumers are to be cancelled.
                     if self.sender.send(Received::new(delivery, acks)).await.is_err() && !self.stop.is_cancelled() {
-                        return;
+                        return None;
                     }
                     wanted
                 }
-                Some(Err(error)) => return tracing::warn!(%error, "consuming failed"),
+                Some(Err(error)) => return Some(error.into()),
                 None if acks.are_done(last) => {
                     sizes = Sizes::default();
                     false
@@ -363,11 +358,7 @@ impl Worker {
             }
             // Not even a stop interrupts this: the messages of a consumer that nobody knows would stay unacknowledged.
             if let Err(error) = in_time(self.change(channel, prefetch, &mut second)).await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the number of messages taken at a time could not be changed"
-                );
-                return;
+                return Some(error);
             }
         }
     }
@@ -437,34 +428,12 @@ async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
 const TAG: &str = "webhooks";
 /// The interval at which a stopped consumer looks whether its messages are done.
 const DONE_LOOK: Duration = Duration::from_millis(100);
-/// An attachment that lasts less ended early.
-const EARLY: Duration = Duration::from_secs(1);
-/// The number of early ends in a row after which the queue's head is suspect.
-const MAX_EARLY: u32 = 3;
 /// After this long without a message, the sizes of the next ones are unknown.
 const IDLE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn three_early_ends_in_a_row_make_the_head_suspect_until_an_attachment_lasts() {
-        let (mut ends, early, late) = (EarlyEnds::default(), EARLY / 2, EARLY);
-        for (lasted, is_suspect) in [
-            (early, false),
-            (early, false),
-            (late, false),
-            (early, false),
-            (early, false),
-            (early, true),
-            (early, true),
-            (late, false),
-        ] {
-            ends.count(lasted);
-            assert_eq!(ends.suspect_head(), is_suspect, "{lasted:?}");
-        }
-    }
 
     #[test]
     fn a_batch_waits_for_others_only_while_messages_come_fast() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lapin::{
     ErrorKind,
-    protocol::{AMQPErrorKind, AMQPSoftError},
+    protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
 };
 use tls::{FailureText, FileError};
 
@@ -67,10 +67,21 @@ impl BrokerError {
         }
     }
 
-    /// Returns true if the broker refused something, and the connection continues.
+    /// Returns true if the broker refused something in words of its own. lapin uses the other codes as well, such as for a
+    /// frame that is too large.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Amqp(error) = self else { return false };
-        matches!(error.kind(), ErrorKind::ProtocolError(error) if matches!(error.kind(), AMQPErrorKind::Soft(_)))
+        let ErrorKind::ProtocolError(error) = error.kind() else { return false };
+        match error.kind() {
+            AMQPErrorKind::Soft(_) => true,
+            AMQPErrorKind::Hard(code) => matches!(
+                code,
+                AMQPHardError::CONNECTIONFORCED
+                    | AMQPHardError::RESOURCEERROR
+                    | AMQPHardError::NOTALLOWED
+                    | AMQPHardError::INTERNALERROR
+            ),
+        }
     }
 
     /// Why a declaration failed: what exists has other arguments, or anything else.
@@ -139,4 +150,26 @@ pub enum PublishError {
     /// The connection failed.
     #[error(transparent)]
     Amqp(#[from] lapin::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::protocol::AMQPError;
+
+    use super::*;
+
+    #[test]
+    fn what_the_broker_says_is_a_refusal_and_what_lapin_cannot_read_is_none() {
+        for (kind, is_refusal) in [
+            (AMQPSoftError::NOTFOUND.into(), true),
+            (AMQPHardError::INTERNALERROR.into(), true),
+            (AMQPHardError::RESOURCEERROR.into(), true),
+            (AMQPHardError::FRAMEERROR.into(), false),
+        ] {
+            let error = AMQPError::new(kind, "words".into());
+            let text = format!("{error:?}");
+            let error = BrokerError::Amqp(ErrorKind::ProtocolError(error).into());
+            assert_eq!(error.is_refusal(), is_refusal, "{text}");
+        }
+    }
 }

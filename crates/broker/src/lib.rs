@@ -9,6 +9,7 @@ mod connect;
 mod consumer;
 mod depth;
 mod dial;
+mod early_ends;
 mod error;
 mod essential;
 mod examine;

@@ -1,0 +1,86 @@
+//! What a consumer does after attachments that ended early.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The latest attachments in a row that ended within [`EARLY`]. A message that no client can read ends each connection that
+/// it is delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY`] of them, a
+/// consumer receives one message at a time for as long: the counts of the others do not rise, and those before the unreadable
+/// one are acknowledged before it comes. It attaches again without a pause, so that the broker soon parks that message.
+#[derive(Default)]
+pub(crate) struct EarlyEnds {
+    count: u32,
+    /// When the first of them ended, or the latest of them in which a message was acknowledged.
+    since: Option<Instant>,
+}
+
+/// An attachment that lasts less ended early.
+pub(crate) const EARLY: Duration = Duration::from_secs(1);
+/// The number of early ends in a row after which the queue's head is suspect.
+const MAX_EARLY: u32 = 3;
+/// The broker has parked an unreadable head by then: its delivery limit is 1,000.
+const PARKED_WITHIN: Duration = Duration::from_secs(5 * 60);
+
+impl EarlyEnds {
+    /// Returns true if the message at the queue's head may be unreadable.
+    pub(crate) const fn suspect_head(&self) -> bool {
+        self.count >= MAX_EARLY
+    }
+
+    /// Returns true if the consumer attaches again without a pause: until the broker must have parked the head. If
+    /// connections still end then, there is another reason.
+    pub(crate) fn may_hurry(&self, now: Instant) -> bool {
+        self.suspect_head() && self.since.is_some_and(|since| now < since + PARKED_WITHIN)
+    }
+
+    /// Counts an attachment that ended after a time. Returns true if it ended early.
+    pub(crate) fn count(&mut self, lasted: Duration, acknowledged: bool, now: Instant) -> bool {
+        if lasted >= EARLY {
+            *self = Self::default();
+            return false;
+        }
+        self.count = self.count.saturating_add(1);
+        if acknowledged || self.since.is_none() {
+            self.since = Some(now);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_early_ends_in_a_row_make_the_head_suspect_until_an_attachment_lasts() {
+        let (mut ends, early, late) = (EarlyEnds::default(), EARLY / 2, EARLY);
+        for (lasted, is_suspect) in [
+            (early, false),
+            (early, false),
+            (late, false),
+            (early, false),
+            (early, false),
+            (early, true),
+            (early, true),
+            (late, false),
+        ] {
+            assert_eq!(ends.count(lasted, false, Instant::now()), lasted == early);
+            assert_eq!(ends.suspect_head(), is_suspect, "{lasted:?}");
+        }
+    }
+
+    #[test]
+    fn a_consumer_pauses_again_once_the_broker_must_have_parked_the_head() {
+        let (mut ends, mut now, step) = (EarlyEnds::default(), Instant::now(), PARKED_WITHIN / 100);
+        let mut hurries_after = |acknowledged| {
+            now += step;
+            ends.count(step.min(EARLY / 2), acknowledged, now);
+            ends.may_hurry(now)
+        };
+        let hurried = (0..200).filter(|_| hurries_after(false)).count();
+        assert_eq!(hurried, 98, "from the third on, of the first hundred");
+        assert!(hurries_after(true), "another message is at the head");
+        assert_eq!((0..200).filter(|_| hurries_after(false)).count(), 99);
+    }
+}
