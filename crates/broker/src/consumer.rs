@@ -25,7 +25,6 @@ use crate::{
     acks::Acks,
     backoff::Backoff,
     broker::{Broker, FAREWELL, close, in_time},
-    connect::CONSUME_AGAIN,
     early_ends::{EARLY, EarlyEnds},
     error::BrokerError,
     message::Received,
@@ -239,7 +238,7 @@ impl Worker {
             let prefetch = if is_suspect { self.prefetch.one_first() } else { self.prefetch };
             let attached = tokio::select! {
                 () = self.stop.cancelled() => return,
-                attached = in_time(self.attach(if is_suspect { CONSUME_AGAIN } else { "consume" }, prefetch)) => attached,
+                attached = in_time(self.attach(early_ends.role(), prefetch)) => attached,
             };
             match attached {
                 Ok(Attached { connection, channel, consumer, began }) => {
@@ -275,7 +274,10 @@ impl Worker {
                         continue;
                     }
                 }
-                Err(error) => error.warn(),
+                Err(error) => {
+                    early_ends.failed();
+                    error.warn();
+                }
             }
             self.stop.run_until_cancelled(backoff.pause()).await;
         }

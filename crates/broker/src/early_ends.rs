@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::connect::CONSUME_AGAIN;
+
 /// The latest attachments in a row that ended within [`EARLY`]. A message that no client can read ends each connection that
 /// it is delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY`] of them, a
 /// consumer receives one message at a time for as long: the counts of the others do not rise, and those before the unreadable
@@ -13,6 +15,8 @@ pub(crate) struct EarlyEnds {
     count: u32,
     /// When the first of them ended, or the latest of them in which a message was acknowledged.
     since: Option<Instant>,
+    /// Whether the latest attempt reached the queue: the topology is declared then.
+    is_declared: bool,
 }
 
 /// An attachment that lasts less ended early.
@@ -28,6 +32,16 @@ impl EarlyEnds {
         self.count >= MAX_EARLY
     }
 
+    /// The role of the next connection.
+    pub(crate) const fn role(&self) -> &'static str {
+        if self.suspect_head() && self.is_declared { CONSUME_AGAIN } else { "consume" }
+    }
+
+    /// Notes an attempt that did not reach the queue: somebody may have deleted it.
+    pub(crate) const fn failed(&mut self) {
+        self.is_declared = false;
+    }
+
     /// Returns true if the consumer attaches again without a pause: until the broker must have parked the head. If
     /// connections still end then, there is another reason.
     pub(crate) fn may_hurry(&self, now: Instant) -> bool {
@@ -40,7 +54,7 @@ impl EarlyEnds {
             *self = Self::default();
             return false;
         }
-        self.count = self.count.saturating_add(1);
+        (self.count, self.is_declared) = (self.count.saturating_add(1), true);
         if acknowledged || self.since.is_none() {
             self.since = Some(now);
         }
@@ -68,6 +82,19 @@ mod tests {
             assert_eq!(ends.count(lasted, false, Instant::now()), lasted == early);
             assert_eq!(ends.suspect_head(), is_suspect, "{lasted:?}");
         }
+    }
+
+    #[test]
+    fn the_topology_is_declared_again_after_an_attempt_that_failed() {
+        let mut ends = EarlyEnds::default();
+        for role in ["consume", "consume", CONSUME_AGAIN, CONSUME_AGAIN] {
+            ends.count(EARLY / 2, false, Instant::now());
+            assert_eq!(ends.role(), role);
+        }
+        ends.failed();
+        assert_eq!((ends.role(), ends.suspect_head()), ("consume", true));
+        ends.count(EARLY / 2, false, Instant::now());
+        assert_eq!(ends.role(), CONSUME_AGAIN);
     }
 
     #[test]
