@@ -105,10 +105,16 @@ pub struct Closing {
 }
 
 impl Broker {
-    /// Starts to consume a queue with at most `prefetch` messages unacknowledged.
+    /// Starts to consume a lane with at most `prefetch` messages unacknowledged.
     #[must_use]
     pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
-        self.start_subscription(queue, prefetch, attachment, None)
+        self.start_subscription(queue, prefetch, attachment, Source::Lane)
+    }
+
+    /// Starts to consume events ([`Names::events`](crate::Names::events)) with at most `prefetch` messages unacknowledged.
+    #[must_use]
+    pub fn subscribe_events(&self, prefetch: Prefetch, attachment: Attachment) -> Subscription {
+        self.start_subscription(self.names().events(), prefetch, attachment, Source::Events)
     }
 
     /// Starts to consume messages with an unknown routing key ([`Names::other_keys`](crate::Names::other_keys)), with at
@@ -116,7 +122,12 @@ impl Broker {
     /// Without, it does not, and what was copied before is consumed.
     #[must_use]
     pub fn subscribe_other_keys(&self, copied: bool, prefetch: Prefetch) -> Subscription {
-        self.start_subscription(self.names().other_keys(), prefetch, Attachment::default(), Some(Copies(copied)))
+        self.start_subscription(
+            self.names().other_keys(),
+            prefetch,
+            Attachment::default(),
+            Source::OtherKeys(Copies(copied)),
+        )
     }
 
     fn start_subscription(
@@ -124,7 +135,7 @@ impl Broker {
         queue: String,
         prefetch: Prefetch,
         attachment: Attachment,
-        copies: Option<Copies>,
+        source: Source,
     ) -> Subscription {
         let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
         let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
@@ -135,7 +146,7 @@ impl Broker {
             prefetch,
             sender,
             attachment,
-            copies,
+            source,
             held,
             stop: stop.clone(),
             close: close.clone(),
@@ -211,11 +222,21 @@ struct Worker {
     prefetch: Prefetch,
     sender: mpsc::Sender<Received>,
     attachment: Attachment,
-    copies: Option<Copies>,
+    source: Source,
     /// How many messages this process holds.
     held: Gauge,
     stop: CancellationToken,
     close: CancellationToken,
+}
+
+/// Whose messages come.
+enum Source {
+    /// Jobs of this service.
+    Lane,
+    /// Events of others.
+    Events,
+    /// Messages of others with an unknown routing key.
+    OtherKeys(Copies),
 }
 
 /// An attempt that reached the queue.
@@ -230,11 +251,11 @@ struct Attached {
 
 impl Worker {
     async fn supervise(self) {
-        let (mut backoff, mut early_ends) = (Backoff::default(), EarlyEnds::default());
+        let (mut backoff, mut early_ends) = (Backoff::default(), EarlyEnds::new(matches!(self.source, Source::Events)));
         let mut hurries = false;
         self.attachment.set(false);
         while !self.stop.is_cancelled() {
-            let is_suspect = early_ends.suspect_head() && self.copies.is_none();
+            let is_suspect = early_ends.suspect_head();
             let prefetch = if is_suspect { self.prefetch.one_first() } else { self.prefetch };
             let attached = tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -269,12 +290,13 @@ impl Worker {
                         tracing::warn!(queue = %self.queue, error, "the consumer was thrown off; attaching again");
                     }
                     let is_refused = ended.is_some_and(|error| error.is_refusal());
-                    hurries = early_ends.may_hurry(Instant::now()) && !is_refused && self.copies.is_none();
+                    hurries = early_ends.may_hurry(Instant::now()) && !is_refused;
                     if hurries {
                         continue;
                     }
                 }
                 Err(error) => {
+                    hurries = false;
                     early_ends.failed();
                     error.warn();
                 }
@@ -287,7 +309,7 @@ impl Worker {
     /// read.
     async fn attach(&self, role: &str, prefetch: Prefetch) -> Result<Attached, BrokerError> {
         let (connection, channel) = self.broker.connect(role).await?;
-        if let Some(copies) = &self.copies {
+        if let Source::OtherKeys(copies) = &self.source {
             copies.declare(self.broker.names(), &connection).await?;
         }
         let began = Instant::now();

@@ -10,8 +10,10 @@ use crate::connect::CONSUME_AGAIN;
 /// it is delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY`] of them, a
 /// consumer receives one message at a time for as long: the counts of the others do not rise, and those before the unreadable
 /// one are acknowledged before it comes. It attaches again without a pause, so that the broker soon parks that message.
-#[derive(Default)]
+///
+/// Only the events queue has foreign messages and a limit at which the broker parks them.
 pub(crate) struct EarlyEnds {
+    are_watched: bool,
     count: u32,
     /// When the first of them ended, or the latest of them in which a message was acknowledged.
     since: Option<Instant>,
@@ -27,9 +29,14 @@ const MAX_EARLY: u32 = 3;
 const PARKED_WITHIN: Duration = Duration::from_secs(5 * 60);
 
 impl EarlyEnds {
+    /// Starts for a queue, which is watched if it is the events queue.
+    pub(crate) const fn new(are_watched: bool) -> Self {
+        Self { are_watched, count: 0, since: None, is_declared: false }
+    }
+
     /// Returns true if the message at the queue's head may be unreadable.
     pub(crate) const fn suspect_head(&self) -> bool {
-        self.count >= MAX_EARLY
+        self.are_watched && self.count >= MAX_EARLY
     }
 
     /// The role of the next connection.
@@ -51,7 +58,7 @@ impl EarlyEnds {
     /// Counts an attachment that ended after a time. Returns true if it ended early.
     pub(crate) fn count(&mut self, lasted: Duration, acknowledged: bool, now: Instant) -> bool {
         if lasted >= EARLY {
-            *self = Self::default();
+            (self.count, self.since) = (0, None);
             return false;
         }
         (self.count, self.is_declared) = (self.count.saturating_add(1), true);
@@ -68,7 +75,7 @@ mod tests {
 
     #[test]
     fn three_early_ends_in_a_row_make_the_head_suspect_until_an_attachment_lasts() {
-        let (mut ends, early, late) = (EarlyEnds::default(), EARLY / 2, EARLY);
+        let (mut ends, early, late) = (EarlyEnds::new(true), EARLY / 2, EARLY);
         for (lasted, is_suspect) in [
             (early, false),
             (early, false),
@@ -85,8 +92,15 @@ mod tests {
     }
 
     #[test]
+    fn a_lane_is_never_suspect() {
+        let mut ends = EarlyEnds::new(false);
+        assert!((0..100).all(|_| ends.count(EARLY / 2, false, Instant::now())));
+        assert_eq!((ends.suspect_head(), ends.may_hurry(Instant::now()), ends.role()), (false, false, "consume"));
+    }
+
+    #[test]
     fn the_topology_is_declared_again_after_an_attempt_that_failed() {
-        let mut ends = EarlyEnds::default();
+        let mut ends = EarlyEnds::new(true);
         for role in ["consume", "consume", CONSUME_AGAIN, CONSUME_AGAIN] {
             ends.count(EARLY / 2, false, Instant::now());
             assert_eq!(ends.role(), role);
@@ -99,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_consumer_pauses_again_once_the_broker_must_have_parked_the_head() {
-        let (mut ends, mut now, step) = (EarlyEnds::default(), Instant::now(), PARKED_WITHIN / 100);
+        let (mut ends, mut now, step) = (EarlyEnds::new(true), Instant::now(), PARKED_WITHIN / 100);
         let mut hurries_after = |acknowledged| {
             now += step;
             ends.count(step.min(EARLY / 2), acknowledged, now);

@@ -94,10 +94,7 @@ impl App {
                 () = shutdown.cancelled() => return,
                 () = running.database.known() => {}
             }
-            let subscribe = || {
-                let events = running.broker.names().events();
-                running.broker.subscribe(events, Prefetch::of_small(PREFETCH), attachment.clone())
-            };
+            let subscribe = || running.broker.subscribe_events(Prefetch::of_small(PREFETCH), attachment.clone());
             let unknown_keys = judge_unknown_keys(&running, &settings, metrics.clone(), &shutdown);
             let intake = intake(&running, &settings, metrics, &shutdown);
             tokio::join!(
