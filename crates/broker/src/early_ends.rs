@@ -57,7 +57,9 @@ impl EarlyEnds {
 
     /// Counts an attachment that ended after a time. Returns true if it ended early.
     pub(crate) fn count(&mut self, lasted: Duration, acknowledged: bool, now: Instant) -> bool {
-        if lasted >= EARLY {
+        // One that began with a suspect head receives more messages after `EARLY`: it is to last as long again.
+        let enough = if self.suspect_head() { 2 * EARLY } else { EARLY };
+        if lasted >= enough {
             (self.count, self.since) = (0, None);
             return false;
         }
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn three_early_ends_in_a_row_make_the_head_suspect_until_an_attachment_lasts() {
-        let (mut ends, early, late) = (EarlyEnds::new(true), EARLY / 2, EARLY);
+        let (mut ends, early, late, grown) = (EarlyEnds::new(true), EARLY / 2, EARLY, 2 * EARLY);
         for (lasted, is_suspect) in [
             (early, false),
             (early, false),
@@ -83,10 +85,13 @@ mod tests {
             (early, false),
             (early, false),
             (early, true),
+            (late, true),
             (early, true),
+            (grown, false),
             (late, false),
         ] {
-            assert_eq!(ends.count(lasted, false, Instant::now()), lasted == early);
+            let is_early = ends.count(lasted, false, Instant::now());
+            assert_eq!(is_early, lasted == early || is_suspect, "{lasted:?}");
             assert_eq!(ends.suspect_head(), is_suspect, "{lasted:?}");
         }
     }
