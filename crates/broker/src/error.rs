@@ -35,6 +35,13 @@ pub enum BrokerError {
          messages that were not dealt with are still on their queue"
     )]
     Unanswered(Duration),
+    /// The connection of a command ended at a message.
+    #[error(
+        "the connection ended when the next message of {0} was read: repeat the command once the broker is well; if it ends \
+         again, webhookctl cannot read this message: look at the queue with the broker's tools, and then `rabbitmqctl purge_queue {0}` \
+         removes what is still there"
+    )]
+    Unread(String),
     /// The node may have lost its disk or its cluster.
     #[error(
         "this node has none of the service's queues, and too few others answer to know that no node has them; start them, \

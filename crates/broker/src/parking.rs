@@ -207,9 +207,13 @@ async fn present(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
         .await
 }
 
-/// The queue's next message.
+/// The queue's next message. A message that lapin cannot read ends the connection.
 async fn get(channel: &Channel, queue: &str) -> Result<Option<BasicGetMessage>, BrokerError> {
-    answered(async { Ok(channel.basic_get(queue.into(), BasicGetOptions::default()).await?) }).await
+    let got = answered(async { Ok(channel.basic_get(queue.into(), BasicGetOptions::default()).await?) }).await;
+    got.map_err(|error| match error.is_refusal() || channel.status().connected() {
+        true => error,
+        false => BrokerError::Unread(queue.to_owned()),
+    })
 }
 
 /// Runs a step of a command. The error of its deadline says what the operator can do.

@@ -90,8 +90,8 @@ impl Names {
         format!("{}.events.rejected", self.prefix)
     }
 
-    /// Events that the broker itself parks: no ingest could receive them, or they expired. Nothing reads this queue, as a
-    /// client may be unable to.
+    /// Events that the broker itself parks: no ingest could receive or finish them, or they expired. A client may be unable
+    /// to read them.
     #[must_use]
     pub fn unreadable(&self) -> String {
         format!("{}.events.unreadable", self.prefix)

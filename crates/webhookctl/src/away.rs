@@ -4,10 +4,11 @@ use anyhow::Error;
 use broker::BrokerError;
 use ledger::LedgerError;
 
-/// Any error may mean that it is the wrong broker, except that it has other queues: that error says what to do.
+/// Any error may mean that it is the wrong broker, except that it has other queues or an unreadable message: these errors say
+/// what to do.
 pub(crate) fn broker<T>(result: Result<T, BrokerError>) -> anyhow::Result<T> {
     result.map_err(|error| match error {
-        error @ BrokerError::Differs(_) => error.into(),
+        error @ (BrokerError::Differs(_) | BrokerError::Unread(_)) => error.into(),
         error => Error::new(error).context("broker.url (WEBHOOKS__BROKER__URL): the broker cannot be used"),
     })
 }

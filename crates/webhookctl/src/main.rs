@@ -47,9 +47,7 @@ enum Command {
     /// Admin sessions of the `database` back end.
     #[command(subcommand)]
     Session(session::Command),
-    /// Events that could not be used, and events with an unknown routing key.
-    #[command(subcommand)]
-    Rejected(parked::Command),
+    Rejected(rejected::Arguments),
     /// Dead jobs: unreadable ones, those of unknown deliveries, and those that crashed dispatchers.
     #[command(subcommand)]
     Dead(parked::Command),
@@ -94,7 +92,7 @@ async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Listen(arguments) => listen::run(settings, arguments).await?,
         Command::Migrate(arguments) => migrate::run(&settings?, &arguments).await?,
         Command::Session(command) => session::run(&settings?, command).await?,
-        Command::Rejected(command) => rejected::run(&settings?, command).await?,
+        Command::Rejected(arguments) => rejected::run(&settings?, arguments).await?,
         Command::Dead(command) => dead::run(&settings?, command).await?,
         Command::Brake(arguments) => brake::run(&settings?, arguments).await?,
         Command::Publish(arguments) => publish::run(&settings?, arguments).await?,

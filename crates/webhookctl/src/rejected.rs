@@ -1,6 +1,7 @@
 //! `webhookctl rejected`: events that could not be used, and events with an unknown routing key.
 
 use broker::{Moved, Parked, Reading};
+use clap::Args;
 use domain::Event;
 use serde_json::{Value, json};
 use service_kit::Settings;
@@ -13,12 +14,26 @@ use crate::{
 
 const REASON: &str = "x-rejected-reason";
 
-pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
+/// Events that could not be used, and events with an unknown routing key.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Takes the events that the broker itself parked instead: no ingest could receive or finish them, or they expired.
+    #[arg(long, global = true)]
+    unreadable: bool,
+}
+
+pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
     let broker = connect::broker(settings)?;
+    let names = broker.names();
     // In the order in which their events are listed, requeued and discarded.
-    let queues = [broker.names().rejected(), broker.names().unknown_key()];
+    let queues = match arguments.unreadable {
+        true => vec![names.unreadable()],
+        false => vec![names.rejected(), names.unknown_key()],
+    };
     let mut done = 0;
-    match command {
+    match arguments.command {
         Command::List { limit } => {
             for queue in queues {
                 let listed = away::broker(broker.parked_list(&queue, limit - done).await)?;
@@ -29,8 +44,7 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         }
         // Each under its event type. An event that is rejected again is not requeued again.
         Command::Requeue { limit } => {
-            let key =
-                |body: &[u8]| Event::type_of(body).map_or_else(|| broker.names().events(), |found| found.to_string());
+            let key = |body: &[u8]| Event::type_of(body).map_or_else(|| names.events(), |found| found.to_string());
             for queue in queues {
                 done += away::broker(broker.parked_move(&queue, key, limit.map(|limit| limit - done)).await)?;
             }

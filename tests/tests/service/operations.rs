@@ -378,7 +378,20 @@ async fn odd_messages_on_a_parked_queue_are_listed_and_discarded_and_a_silent_br
             let listed = listed(&done(&system.variables, &[subject, "list"]).await);
             assert_eq!((listed.len(), listed[0]["body"].as_str()), (1, Some("odd message")), "{subject}");
         }
-        assert_eq!(system.upstream.ready(&names.unreadable()).await, 1, "no command reads it");
+        let list = ["rejected", "list", "--unreadable"];
+        proxy.set(Mode::EndAt("odd message"));
+        let ran = webhookctl(&variables, &list).await;
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+        for words in ["cannot read this message", "look at the queue", &format!("purge_queue {}", names.unreadable())] {
+            assert!(ran.err.contains(words), "{words:?} is missing in: {}", ran.err);
+        }
+        system.upstream.wait_ready(&names.unreadable(), 1, SOON).await;
+        assert_eq!(listed(&done(&system.variables, &list).await)[0]["body"], "odd message");
+        system.upstream.wait_ready(&names.unreadable(), 1, SOON).await;
+        let requeued = done(&system.variables, &["rejected", "requeue", "--unreadable"]).await;
+        assert_eq!(requeued, "handed 1 event(s) to ingest again\n");
+        system.upstream.wait_ready(&names.rejected(), 2, SOON).await;
+        assert_eq!(system.upstream.ready(&names.unreadable()).await, 0);
     })
     .await;
 }

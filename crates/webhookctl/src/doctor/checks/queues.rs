@@ -110,11 +110,8 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         0 => Finding::ok("queues.unreadable", "the broker itself parked no event"),
         _ => Finding::error(
             "queues.unreadable",
-            format!("the broker parked {} that no ingest could receive, or that expired", many(ready, "event")),
-            format!(
-                "look at the queue {} with the broker's tools (operators' pages: WebhooksUnreadableEvents)",
-                names.unreadable()
-            ),
+            format!("the broker parked {} that no ingest could receive or finish, or that expired", many(ready, "event")),
+            "webhookctl rejected list --unreadable shows why (operators' pages: WebhooksUnreadableEvents); once the cause is fixed, webhookctl rejected requeue --unreadable; do not purge the queue before a look",
         ),
     }));
     findings.extend(ready(&names.unknown_key()).map(|ready| match ready {
