@@ -32,16 +32,20 @@ pub(crate) struct Discard {
     /// Deletes only messages with this `reason`.
     #[arg(long)]
     reason: Option<String>,
-    /// The most messages to delete. Without it, all that are there at the start.
-    #[arg(long, default_value_t = usize::MAX, hide_default_value = true)]
+    /// The most messages to delete: the command holds them in memory until it ends.
+    #[arg(long, default_value_t = 10_000)]
     limit: usize,
     #[command(flatten)]
     pub(crate) confirm: Confirm,
 }
 
-/// The number of messages by reason.
+/// The number of messages.
 #[derive(Default)]
-pub(crate) struct Counts(BTreeMap<String, usize>);
+pub(crate) struct Counts {
+    by_reason: BTreeMap<String, usize>,
+    /// Those that are to be deleted, including those beyond the limit.
+    wanted: usize,
+}
 
 impl Discard {
     /// Reads a queue, counts its messages by reason, and keeps those that are to be deleted: with those of `kept_before`, as
@@ -57,7 +61,8 @@ impl Discard {
         let is_wanted = |parked: &Parked| {
             let reason = reason(parked);
             let is_wanted = self.reason.as_ref().is_none_or(|wanted| *wanted == reason);
-            *counts.0.entry(reason).or_default() += 1;
+            *counts.by_reason.entry(reason).or_default() += 1;
+            counts.wanted += usize::from(is_wanted);
             is_wanted
         };
         broker.parked_read(queue, self.limit.saturating_sub(kept_before), is_wanted).await
@@ -71,16 +76,21 @@ impl Discard {
         lines: impl Fn(&Parked) -> Vec<Value>,
     ) -> anyhow::Result<bool> {
         let parked = || readings.iter().flat_map(Reading::parked);
-        output::line(format_args!("parked: {counts}; to discard: {}", parked().count()))?;
+        let count = parked().count();
+        let more = match counts.wanted - count {
+            0 => String::new(),
+            more => format!("; beyond the limit: {more} more"),
+        };
+        output::line(format_args!("parked: {counts}; to discard: {count}{more}"))?;
         parked().flat_map(lines).try_for_each(output::line)?;
-        Ok(parked().next().is_some() && self.confirm.go_on()?)
+        Ok(count > 0 && self.confirm.go_on()?)
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.values().sum::<usize>())?;
-        for (place, (reason, count)) in self.0.iter().enumerate() {
+        write!(f, "{}", self.by_reason.values().sum::<usize>())?;
+        for (place, (reason, count)) in self.by_reason.iter().enumerate() {
             write!(f, "{} {count} {reason}", if place == 0 { ":" } else { "," })?;
         }
         Ok(())

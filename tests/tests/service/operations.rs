@@ -641,6 +641,7 @@ async fn rejected_events_are_discarded_by_reason_oldest_first_once_they_were_sho
         assert_eq!(none, format!("{parked}0\ndiscarded 0 event(s)\n"));
 
         let gone = done(variables, &[&malformed[..], &["--limit", "2", "--yes"]].concat()).await;
+        assert!(gone.starts_with(&format!("{parked}2; beyond the limit: 1 more\n")), "{gone}");
         assert!(gone.contains("one") && gone.ends_with("discarded 2 event(s)\n"), "{gone}");
         assert_eq!(listed(&done(variables, &["rejected", "list"]).await), lines[2..], "the others are still there");
         assert!(done(variables, &["rejected", "discard", "--yes"]).await.ends_with("discarded 2 event(s)\n"));
