@@ -1,9 +1,12 @@
 //! `webhookctl dead`: jobs that became dead letters (quarantine).
 
-use broker::Parked;
+use std::time::Duration;
+
+use broker::{Broker, Parked};
 use domain::{DeliveryId, Job};
 use serde_json::{Value, json};
 use service_kit::Settings;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     away, connect, output,
@@ -14,6 +17,10 @@ const REASON: &str = "x-dead-reason";
 
 /// The most deliveries in one call to the ledger.
 const BATCH: usize = 500;
+/// How long the messages that were listed may take to be ready again.
+const RETURN: Duration = Duration::from_secs(3);
+/// The interval at which they are counted until then.
+const LOOK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
     let broker = connect::broker(settings)?;
@@ -26,10 +33,13 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         Command::Requeue { limit } => {
             let ledger = connect::ledger(settings)?;
             let noted = away::database(ledger.jobs_parked().await)?;
+            let ready = away::broker(broker.parked_ready(&dead).await)?;
             let parked = away::broker(broker.parked_list(&dead, usize::MAX).await)?;
             // Somebody removed their messages: lost-job detection makes their jobs again.
-            let present = deliveries(&parked);
-            let lost: Vec<_> = noted.into_iter().filter(|id| present.binary_search(id).is_err()).collect();
+            let lost = match limit.is_none() && are_too_many(noted.len(), ready) && is_back(&broker, ready).await? {
+                true => without_message(noted, &parked),
+                false => Vec::new(),
+            };
             let requeued = &parked[..parked.len().min(limit.unwrap_or(usize::MAX))];
             for deliveries in [deliveries(requeued), lost.clone()].iter().flat_map(|ids| ids.chunks(BATCH)) {
                 away::database(ledger.jobs_unpark(deliveries).await)?;
@@ -58,6 +68,30 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
             output::line(format_args!("discarded {gone} message(s); their deliveries that still waited are cancelled"))
         }
     }
+}
+
+/// Whether more deliveries are parked than messages are ready.
+fn are_too_many(noted: usize, ready: u32) -> bool {
+    u32::try_from(noted).is_ok_and(|noted| noted > ready)
+}
+
+/// Whether as many dead letters are ready as before they were listed. Otherwise somebody else reads them: then a delivery
+/// whose message was not seen may have one.
+async fn is_back(broker: &Broker, before: u32) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + RETURN;
+    loop {
+        let ready = away::broker(broker.parked_ready(&broker.names().dead()).await)?;
+        if ready == before || Instant::now() >= deadline {
+            return Ok(ready == before);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// The deliveries among `noted` that none of the messages is about.
+fn without_message(noted: Vec<DeliveryId>, parked: &[Parked]) -> Vec<DeliveryId> {
+    let present = deliveries(parked);
+    noted.into_iter().filter(|id| present.binary_search(id).is_err()).collect()
 }
 
 /// The deliveries of the jobs of messages, in the order in which everyone locks deliveries, to avoid deadlocks.

@@ -413,6 +413,10 @@ async fn a_parked_delivery_whose_dead_letter_was_purged_is_found_by_the_doctor_a
         };
         let found = purged().await.expect("one of two has no dead letter");
         assert!(found["remedy"].as_str().unwrap().contains("webhookctl dead requeue"), "{found}");
+        let said = webhookctl(&system.variables, &["dead", "requeue", "--limit", "0"]).await;
+        assert_eq!(said, "handed 0 message(s) to the dispatchers again\n", "a part says nothing about the rest");
+        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 2);
+        system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
         let said = webhookctl(&system.variables, &["dead", "requeue"]).await;
         assert!(said.starts_with("released 1 deliveries without a message"), "{said}");
         assert!(said.ends_with("handed 1 message(s) to the dispatchers again\n"), "{said}");
