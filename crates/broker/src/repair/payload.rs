@@ -2,7 +2,9 @@
 
 /// The largest frame that is repaired, and that the broker may propose: lapin keeps 64 times as much memory for each
 /// connection.
-pub(super) const MAX_FRAME_BYTES: u32 = 1 << 20;
+pub(super) const MAX_FRAME_BYTES: u32 = 256 * 1024;
+/// Stands for a proposal of no limit: what RabbitMQ proposes unless it is configured.
+const USUAL_FRAME_BYTES: u32 = 128 * 1024;
 /// The maximum depth of nested tables and arrays. lapin needs its thread's stack for each level.
 const MAX_DEPTH: usize = 32;
 /// Stands for each byte that is not UTF-8.
@@ -75,9 +77,11 @@ impl<'b> Rest<'b> {
             Table => self.table(0),
             FrameMax => {
                 let proposed = self.take(4)?;
-                if !(1..=MAX_FRAME_BYTES).contains(&u32::from_be_bytes(proposed.try_into().ok()?)) {
-                    proposed.copy_from_slice(&MAX_FRAME_BYTES.to_be_bytes());
-                }
+                let accepted = match u32::from_be_bytes((&*proposed).try_into().ok()?) {
+                    0 => USUAL_FRAME_BYTES,
+                    bytes => bytes.min(MAX_FRAME_BYTES),
+                };
+                proposed.copy_from_slice(&accepted.to_be_bytes());
                 Some(())
             }
         }

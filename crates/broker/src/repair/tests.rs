@@ -3,10 +3,7 @@
 use lapin::protocol::{AMQPClass, basic, parse_class};
 use proptest::{collection::vec, prelude::*};
 
-use super::{
-    frames::Frames,
-    payload::{MAX_FRAME_BYTES, repair},
-};
+use super::{frames::Frames, payload::repair};
 
 const HEADER: u8 = 2;
 const METHOD: u8 = 1;
@@ -197,7 +194,9 @@ fn tables_that_are_nested_too_deeply_become_bytes() {
 #[test]
 fn a_broker_without_a_limit_of_frames_proposes_one() {
     let tune = |frame_max: u32| [&[0, 10, 0, 30, 7, 255], &frame_max.to_be_bytes()[..], &[0, 60]].concat();
-    for (proposed, accepted) in [(0, MAX_FRAME_BYTES), (u32::MAX, MAX_FRAME_BYTES), (131_072, 131_072)] {
+    for (proposed, accepted) in
+        [(0, 131_072), (u32::MAX, 262_144), (262_145, 262_144), (262_144, 262_144), (131_072, 131_072)]
+    {
         assert_eq!(repaired(METHOD, &tune(proposed)), tune(accepted));
     }
 }
