@@ -287,7 +287,7 @@ impl Worker {
                     self.broker.shared.stats.reconnects.inc();
                     if !hurries {
                         let error = ended.as_ref().map(|error| error as &dyn std::error::Error);
-                        tracing::warn!(queue = %self.queue, error, "the consumer was thrown off; attaching again");
+                        tracing::warn!(queue = %self.queue, error, "the consumer has ended; attaching again");
                     }
                     let is_refused = ended.is_some_and(|error| error.is_refusal());
                     hurries = early_ends.may_hurry(Instant::now()) && !is_refused;
@@ -362,6 +362,10 @@ impl Worker {
             let wanted = match next {
                 Some(Ok(delivery)) => {
                     let wanted = sizes.count(delivery.data.len(), prefetch) && Instant::now() >= grows_at;
+                    // Few large ones come after a suspicion, and not one: to an attachment with the usual prefetch.
+                    if !wanted && prefetch.few() < self.prefetch.few() && Instant::now() >= grows_at + EARLY {
+                        return None;
+                    }
                     last = delivery.delivery_tag;
                     // At the stop, nobody receives messages any more, and the consumers are to be cancelled.
                     if self.sender.send(Received::new(delivery, acks)).await.is_err() && !self.stop.is_cancelled() {
