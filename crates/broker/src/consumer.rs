@@ -280,12 +280,13 @@ impl Worker {
                         return;
                     }
                     self.attachment.set(false);
-                    if !early_ends.count(began.elapsed(), acks.are_done(1), Instant::now()) {
+                    let is_early = early_ends.count(began.elapsed(), acks.are_done(1), Instant::now());
+                    if !is_early {
                         backoff = Backoff::default();
                     }
                     acks.end();
                     self.broker.shared.stats.reconnects.inc();
-                    if !hurries {
+                    if !hurries || !is_early {
                         let error = ended.as_ref().map(|error| error as &dyn std::error::Error);
                         tracing::warn!(queue = %self.queue, error, "the consumer has ended; attaching again");
                     }
