@@ -306,7 +306,7 @@ impl Worker {
         }
     }
 
-    /// Connects and opens the consumer. The broker sends messages at once: one may end the connection before the answer is
+    /// Connects and opens the consumer. Messages come immediately: one may end the connection before the answer is
     /// read.
     async fn attach(&self, role: &str, prefetch: Prefetch) -> Result<Attached, BrokerError> {
         let (connection, channel) = self.broker.connect(role).await?;

@@ -1,4 +1,4 @@
-//! What a consumer does after attachments that ended early.
+//! The reaction of a consumer to attachments that ended early.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct EarlyEnds {
     count: u32,
     /// When the first of them ended, or the latest of them in which a message was acknowledged.
     since: Option<Instant>,
-    /// Whether the latest attempt reached the queue: the topology is declared then.
+    /// Set if the latest attempt reached the queue: the topology is declared then.
     is_declared: bool,
 }
 

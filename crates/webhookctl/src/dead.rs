@@ -17,7 +17,7 @@ const REASON: &str = "x-dead-reason";
 
 /// The most deliveries in one call to the ledger.
 const BATCH: usize = 500;
-/// How long the messages that were listed may take to be ready again.
+/// The maximum time until the messages that were listed are ready again.
 const RETURN: Duration = Duration::from_secs(3);
 /// The interval at which they are counted until then.
 const LOOK: Duration = Duration::from_millis(200);
@@ -70,12 +70,12 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
     }
 }
 
-/// Whether more deliveries are parked than messages are ready.
+/// Returns true if more deliveries are parked than messages are ready.
 fn are_too_many(noted: usize, ready: u32) -> bool {
     u32::try_from(noted).is_ok_and(|noted| noted > ready)
 }
 
-/// Whether as many dead letters are ready as before they were listed. Otherwise somebody else reads them: then a delivery
+/// Returns true if as many dead letters are ready as before they were listed. Otherwise somebody else reads them: then a delivery
 /// whose message was not seen may have one.
 async fn is_back(broker: &Broker, before: u32) -> anyhow::Result<bool> {
     let deadline = Instant::now() + RETURN;

@@ -32,7 +32,7 @@ pub(crate) struct Discard {
     /// Deletes only messages with this `reason`.
     #[arg(long)]
     reason: Option<String>,
-    /// The most messages to delete: the command holds them in memory until it ends.
+    /// The maximum number of messages to delete: the command holds them in memory until it ends.
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
     #[command(flatten)]

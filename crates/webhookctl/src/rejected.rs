@@ -19,7 +19,7 @@ const REASON: &str = "x-rejected-reason";
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// Takes the events that the broker itself parked instead: no ingest could receive or finish them, or they expired.
+    /// Reads the events that the broker itself parked instead: no ingest could receive or finish them, or they expired.
     #[arg(long, global = true)]
     unreadable: bool,
 }
