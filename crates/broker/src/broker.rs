@@ -63,10 +63,12 @@ pub(crate) struct Shared {
 }
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest frame of a connection that only publishes. lapin keeps two buffers of 32 frames for each connection, which
-/// stay in memory. What this service publishes has small headers, and larger bodies take more frames. All other
+/// The roles of connections that receive no messages.
+const ROLES_WITHOUT_MESSAGES: [&str; 3] = ["publish", "depth", "sentinel"];
+/// The largest frame of a connection that receives no messages. lapin keeps two buffers of 32 frames for each connection,
+/// which stay in memory. What this service publishes has small headers, and larger bodies take more frames. All other
 /// connections use the broker's own size: the headers of a foreign message come in one frame, however large.
-const PUBLISH_FRAME_BYTES: u32 = 32 * 1024;
+const SMALL_FRAME_BYTES: u32 = 32 * 1024;
 /// The wait before a close: a quorum queue ignores acknowledgements that arrive together with their connection's close.
 const SETTLE: Duration = Duration::from_millis(750);
 /// How long a broker that may be frozen has to answer a close.
@@ -178,8 +180,8 @@ impl Broker {
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let mut uri = uri.clone();
         uri.authority.userinfo = self.login_at(&uri)?;
-        if role == "publish" {
-            uri.query.frame_max.get_or_insert(PUBLISH_FRAME_BYTES);
+        if ROLES_WITHOUT_MESSAGES.contains(&role) {
+            uri.query.frame_max.get_or_insert(SMALL_FRAME_BYTES);
         }
         dial::connect(uri, properties, &self.shared.tls, limit).await
     }
