@@ -21,8 +21,8 @@ use crate::{
     failure_messages::is_broken,
 };
 
-/// The limit of what is read after a write, in bytes. An answer is shorter, as far as it is used: its header is limited to
-/// 64 KiB, and 16 KiB of its body are read.
+/// The limit of what is read until a request is written, and of what is read after that, in bytes. An answer is shorter,
+/// as far as it is used: its header is limited to 64 KiB, and 16 KiB of its body are read.
 const ANSWER_LIMIT: usize = 512 * 1024;
 
 /// Fails a write, a flush or a shutdown that does not end within the limit. Otherwise a receiver that answers without
@@ -43,7 +43,7 @@ pub(crate) struct Guarded<S> {
     /// Acknowledges soon what the peer sends, once a write is over or has to wait.
     acknowledge: fn(&S),
     has_written: bool,
-    /// The number of bytes that were read since the latest write.
+    /// The number of bytes that were read since the latest request was written.
     read: usize,
     _open: Counted,
 }
@@ -109,7 +109,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.has_written = true;
-        self.read = 0;
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.waited(cx, polled, buf.len())
     }
@@ -120,7 +119,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.has_written = true;
-        self.read = 0;
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.waited(cx, polled, bufs.iter().map(|buf| buf.len()).sum())
     }
@@ -134,6 +132,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         if polled.is_ready() {
             self.unflushed = None;
             if mem::take(&mut self.has_written) {
+                self.read = 0;
                 (self.acknowledge)(&self.inner);
             }
         }

@@ -89,3 +89,16 @@ async fn a_connection_with_an_interim_answer_is_not_used_again() {
     assert_eq!(receiver.accepted(), 2);
     receiver.all_closed().await;
 }
+
+#[tokio::test]
+async fn interim_answers_without_end_end_a_post_whose_body_nobody_reads() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        answer_early(&mut peer, CONTINUE, 0).await;
+        while peer.send(CONTINUE.repeat(100)).await {}
+    })
+    .await;
+    let answer = egress(&authority, LONG).post(long_post(&receiver)).await;
+    assert!(answer.error.unwrap().ends_with("the answer is too long"));
+    assert_eq!(answer.class, Protocol);
+}
