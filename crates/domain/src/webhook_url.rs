@@ -69,7 +69,30 @@ impl UrlFault {
 }
 
 impl WebhookUrl {
-    /// Reads a URL as the administrator wrote it. `limit` is in characters.
+    /// Reads a URL that is new, as somebody wrote it. Beside what [`parse`](Self::parse) refuses, it refuses hosts that
+    /// cannot exist, and what the parser would correct without a word: the deliveries would go elsewhere.
+    ///
+    /// # Errors
+    /// The [`UrlFault`].
+    pub fn register(text: &str, limit: usize, destinations: &Destinations) -> Result<Self, UrlFault> {
+        let url = Self::parse(text, limit, destinations)?;
+        let authority = written_authority(text)?;
+        if authority.contains('@') {
+            return Err(UrlFault::Credentials);
+        }
+        match url.parsed.host() {
+            Some(Host::Domain(name)) => check_name(name).map_err(UrlFault::Malformed)?,
+            Some(Host::Ipv4(address)) if authority.split(':').next() != Some(&address.to_string()) => {
+                let why = format!("it stands for the address {address}; write the address like that");
+                return Err(UrlFault::Malformed(why));
+            }
+            _ => {}
+        }
+        Ok(url)
+    }
+
+    /// Reads a URL that may have been registered under other rules. Refuses what must never be sent to. `limit` is in
+    /// characters.
     ///
     /// # Errors
     /// The [`UrlFault`].
@@ -84,8 +107,7 @@ impl WebhookUrl {
         if parsed.scheme() != "https" {
             return Err(UrlFault::NotHttps);
         }
-        let authority = written_authority(text)?;
-        if authority.contains('@') {
+        if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(UrlFault::Credentials);
         }
         let address = match parsed.host() {
@@ -93,20 +115,12 @@ impl WebhookUrl {
             Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
             Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
             Some(Host::Domain(name)) => {
-                check_name(name).map_err(UrlFault::Malformed)?;
                 destinations.check_host(name).map_err(UrlFault::RefusedHost)?;
                 is_localhost(name).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST))
             }
         };
         if let Some(address) = address {
             destinations.check_address(address).map_err(UrlFault::Refused)?;
-        }
-        if let Some(Host::Ipv4(address)) = parsed.host()
-            && authority.split(':').next() != Some(&address.to_string())
-        {
-            return Err(UrlFault::Malformed(format!(
-                "it stands for the address {address}; write the address like that"
-            )));
         }
         if parsed.port() == Some(0) {
             return Err(UrlFault::Malformed("nothing can be reached at port 0".to_owned()));
@@ -192,7 +206,7 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> &'static str {
-        WebhookUrl::parse(text, 100, &Destinations::default()).map_or_else(|fault| fault.code(), |_| "good")
+        WebhookUrl::register(text, 100, &Destinations::default()).map_or_else(|fault| fault.code(), |_| "good")
     }
 
     #[test]
@@ -278,7 +292,7 @@ mod tests {
             ("https://8.8.8/", "it stands for the address 8.8.0.8; write the address like that"),
             ("https://134744072:443/", "it stands for the address 8.8.8.8; write the address like that"),
         ] {
-            let fault = WebhookUrl::parse(text, 100, &Destinations::default()).unwrap_err();
+            let fault = WebhookUrl::register(text, 100, &Destinations::default()).unwrap_err();
             assert_eq!(fault, UrlFault::Malformed(why.to_owned()), "{text}");
         }
         for good in
@@ -292,7 +306,7 @@ mod tests {
     fn hosts_that_cannot_exist_are_refused_in_words() {
         let label = |length: usize| "a".repeat(length);
         let long = |last| format!("{}.{}.{}.{}", label(63), label(63), label(63), label(last));
-        let why = |host: &str| WebhookUrl::parse(&format!("https://{host}/"), 1000, &Destinations::default());
+        let why = |host: &str| WebhookUrl::register(&format!("https://{host}/"), 1000, &Destinations::default());
         let empty = "its host has an empty part between dots";
         let part = "its host has a part between dots of 64 characters in ASCII form; the maximum is 63";
         let name = "its host has 254 characters in ASCII form; the maximum is 253";
@@ -322,6 +336,27 @@ mod tests {
             &format!("{}.", long(61)),
         ] {
             assert!(why(good).is_ok(), "{good}: {:?}", why(good));
+        }
+    }
+
+    #[test]
+    fn a_url_of_before_is_still_sent_to_if_it_is_safe() {
+        let destinations = Destinations::default();
+        for (text, sent_to) in [
+            ("https:/example.com\\x", "https://example.com/x"),
+            ("https://8.8.8/", "https://8.8.0.8/"),
+            ("https://-a..example/", "https://-a..example/"),
+            ("https://@example.com/", "https://example.com/"),
+        ] {
+            assert_eq!(WebhookUrl::parse(text, 100, &destinations).unwrap().without_fragment(), sent_to);
+            assert!(WebhookUrl::register(text, 100, &destinations).is_err(), "{text}");
+        }
+        for (text, code) in [
+            ("https:/user@example.com/", "credentials_in_url"),
+            ("https://127.1/", "refused_address"),
+            ("http:/example.com/", "not_https"),
+        ] {
+            assert_eq!(WebhookUrl::parse(text, 100, &destinations).unwrap_err().code(), code);
         }
     }
 

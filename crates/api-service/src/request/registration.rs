@@ -64,7 +64,7 @@ fn name(value: &Value, rules: &Rules) -> Checked<String> {
 
 fn url(value: &Value, rules: &Rules) -> Checked<WebhookUrl> {
     let text = string("url", value)?;
-    let url = WebhookUrl::parse(text, rules.url_chars, &rules.destinations);
+    let url = WebhookUrl::register(text, rules.url_chars, &rules.destinations);
     let url = url.or_else(|wrong| violation("url", wrong.code(), wrong.to_string()))?;
     not_hidden("url", text)?;
     Ok(url)

@@ -256,7 +256,7 @@ impl Egress {
     /// When deliveries may not go there.
     pub fn canary(&self) -> Result<Option<WebhookUrl>, SettingsError> {
         let parse = |url: &Url| {
-            WebhookUrl::parse(url.as_str(), usize::MAX, &self.destinations())
+            WebhookUrl::register(url.as_str(), usize::MAX, &self.destinations())
                 .map_err(|fault| SettingsError::invalid("egress.canary_url", fault))
         };
         self.canary_url.as_ref().map(parse).transpose()
