@@ -1,8 +1,9 @@
 //! TLS over vetted TCP, within a deadline.
 
 use std::{
+    io,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -14,8 +15,12 @@ use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
 use crate::{
-    connect_error::ConnectError, connection_counts::ConnectionCounts, connects::bounded, guarded::Guarded,
-    host::server_name, vetted_tcp::VettedTcp,
+    connect_error::ConnectError,
+    connection_counts::ConnectionCounts,
+    connects::bounded,
+    guarded::{Guarded, Layers},
+    host::server_name,
+    vetted_tcp::VettedTcp,
 };
 
 type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
@@ -55,7 +60,7 @@ impl Service<Uri> for Connector {
         let (limit, counts) = (self.timeout, self.counts.clone());
         Box::pin(bounded(async move {
             match timeout(limit, connecting).await {
-                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &counts, acknowledge))),
+                Ok(Ok(stream)) => Ok(TokioIo::new(Guarded::new(TokioIo::new(stream), limit, &counts))),
                 Ok(Err(error)) => Err(error.downcast().map_or_else(ConnectError::Tls, |error| *error)),
                 Err(_) => Err(ConnectError::Slow),
             }
@@ -63,18 +68,37 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Has this machine acknowledge what comes next without delay. A receiver's system may send the first of two small
-/// writes, such as a session ticket and an answer, and the next one only when that is acknowledged: after 40 ms, or never
-/// if the receiver closes its connection with unread bytes meanwhile. It holds until the next write.
-fn acknowledge(stream: &Tls) {
-    let tcp = match stream.inner() {
-        MaybeHttpsStream::Http(tcp) => tcp,
-        MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner(),
-    };
-    #[cfg(target_os = "linux")]
-    let _ = tcp.inner().set_quickack(true);
-    #[cfg(not(target_os = "linux"))]
-    let _ = tcp;
+fn tcp(stream: &Tls) -> &TcpStream {
+    match stream.inner() {
+        MaybeHttpsStream::Http(tcp) => tcp.inner(),
+        MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+    }
+}
+
+impl Layers for Tls {
+    /// A receiver's system may send the first of two small writes, such as a session ticket and an answer, and the next
+    /// one only when that is acknowledged: after 40 ms, or never if the receiver closes its connection with unread bytes
+    /// meanwhile. It holds until the next write.
+    fn acknowledge(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = tcp(self).set_quickack(true);
+    }
+
+    fn send_close_notify(&mut self) {
+        if let MaybeHttpsStream::Https(tls) = self.inner_mut() {
+            tls.inner_mut().get_mut().1.send_close_notify();
+        }
+    }
+
+    fn poll_read_lowest(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(tcp(self).poll_read_ready(cx))?;
+            match tcp(self).try_read(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -148,7 +148,12 @@ impl Exchanges {
         }
     }
 
-    /// Notes that the connection is closed.
+    /// Returns whether further bytes may follow the latest answer.
+    pub(crate) fn may_be_followed(&self) -> bool {
+        self.latest.lock().as_ref().is_some_and(|latest| latest.progress.lock().answer.may_be_followed())
+    }
+
+    /// Notes that the connection is closed, or no longer used.
     pub(crate) fn close(&self) {
         if let Some(latest) = self.latest.lock().take() {
             latest.end();

@@ -5,7 +5,7 @@ use std::{
     io::{self, IoSlice},
     mem,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -25,6 +25,24 @@ use crate::{
 /// as far as it is used: its header is limited to 64 KiB, and 16 KiB of its body are read.
 const ANSWER_LIMIT: usize = 512 * 1024;
 
+/// The limit of what is read while the peer is awaited to close a connection, in bytes.
+const SURPLUS_LIMIT: usize = 16 * 1024;
+
+/// The time for a peer to close a connection.
+const CLOSE_TIME: Duration = Duration::from_millis(250);
+
+/// The layers below, as far as they do more than to read and write.
+pub(crate) trait Layers {
+    /// Has this machine acknowledge soon what comes next.
+    fn acknowledge(&self);
+
+    /// Has the next flush tell the peer that nothing more will be written. The connection stays open.
+    fn send_close_notify(&mut self);
+
+    /// Reads from the lowest layer, where the peer's end is that of the connection.
+    fn poll_read_lowest(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
+}
+
 /// Fails a write, a flush or a shutdown that does not end within the limit. Otherwise a receiver that answers without
 /// reading the request could keep the connection and the request as long as it likes: hyper goes on writing, and no
 /// request's deadline is left to end it.
@@ -34,32 +52,35 @@ const ANSWER_LIMIT: usize = 512 * 1024;
 ///
 /// A receiver may answer without reading the request, and close: that breaks the next write, and hyper would not read
 /// the answer. So a write that breaks succeeds, and the break is the error of the read that finds nothing more.
+///
+/// Lets the peer close a connection whose answer does not allow another request: a local port stays in use for a minute on
+/// the side that closes first. A receiver that answers all requests so would use up the ports to its address.
 pub(crate) struct Guarded<S> {
     inner: S,
     exchanges: Exchanges,
     limit: Duration,
     unflushed: Option<Pin<Box<Sleep>>>,
     broken: Option<io::Error>,
-    /// Acknowledges soon what the peer sends, once a write is over or has to wait.
-    acknowledge: fn(&S),
     has_written: bool,
     /// The number of bytes that were read since the latest request was written.
     read: usize,
-    _open: Counted,
+    open: Option<Counted>,
+    /// The end of the time for the peer to close.
+    closing: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Guarded<S> {
-    pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts, acknowledge: fn(&S)) -> Self {
+impl<S: Layers + AsyncWrite + Unpin> Guarded<S> {
+    pub(crate) fn new(inner: S, limit: Duration, counts: &ConnectionCounts) -> Self {
         Self {
             inner,
             exchanges: Exchanges::opened(),
             limit,
             unflushed: None,
             broken: None,
-            acknowledge,
             has_written: false,
             read: 0,
-            _open: counts.opened(),
+            open: Some(counts.opened()),
+            closing: None,
         }
     }
 
@@ -72,11 +93,37 @@ impl<S> Guarded<S> {
             }
             Poll::Ready(_) => polled,
             Poll::Pending => {
-                (self.acknowledge)(&self.inner);
+                self.inner.acknowledge();
                 let clock = self.unflushed.get_or_insert_with(|| Box::pin(sleep(self.limit)));
                 clock.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
             }
         }
+    }
+
+    /// Waits until the peer has closed the connection, if that is worth it. The connection no longer counts.
+    fn poll_close_by_peer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.open.take().is_some() {
+            if self.exchanges.may_be_followed() {
+                self.inner.send_close_notify();
+                self.closing = Some(Box::pin(sleep(CLOSE_TIME)));
+                self.read = 0;
+            }
+            self.exchanges.close();
+        }
+        if let Some(time) = &mut self.closing
+            && time.as_mut().poll(cx).is_pending()
+            && ready!(Pin::new(&mut self.inner).poll_flush(cx)).is_ok()
+        {
+            let mut surplus = [0; 1024];
+            while let Ok(read @ 1..) = ready!(self.inner.poll_read_lowest(cx, &mut surplus)) {
+                self.read += read;
+                if self.read > SURPLUS_LIMIT {
+                    break;
+                }
+            }
+        }
+        self.closing = None;
+        Poll::Ready(())
     }
 }
 
@@ -106,7 +153,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: Layers + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.has_written = true;
         let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
@@ -133,13 +180,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             self.unflushed = None;
             if mem::take(&mut self.has_written) {
                 self.read = 0;
-                (self.acknowledge)(&self.inner);
+                self.inner.acknowledge();
             }
         }
         self.waited(cx, polled, ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_close_by_peer(cx));
         let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
         self.waited(cx, polled, ())
     }
@@ -156,7 +204,7 @@ mod tests {
     use std::{cell::Cell, future::poll_fn, pin::pin};
 
     use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
         time::Instant,
     };
 
@@ -168,11 +216,22 @@ mod tests {
         static ACKNOWLEDGED: Cell<usize> = const { Cell::new(0) };
     }
 
+    impl Layers for DuplexStream {
+        fn acknowledge(&self) {
+            ACKNOWLEDGED.set(ACKNOWLEDGED.get() + 1);
+        }
+
+        fn send_close_notify(&mut self) {}
+
+        fn poll_read_lowest(&mut self, _: &mut Context<'_>, _: &mut [u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(0))
+        }
+    }
+
     #[tokio::test]
     async fn what_the_peer_sends_is_acknowledged_soon_after_each_flush_and_while_a_write_waits() {
         let (near, mut far) = duplex(64);
-        let acknowledge: fn(&_) = |_| ACKNOWLEDGED.set(ACKNOWLEDGED.get() + 1);
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default(), acknowledge);
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
         stream.write_all(&[0; 64]).await.unwrap();
         assert_eq!(ACKNOWLEDGED.get(), 0);
         for _ in 0..2 {
@@ -189,7 +248,7 @@ mod tests {
         let (near, mut far) = duplex(64);
         far.write_all(b"answer").await.unwrap();
         drop(far);
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {});
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
         stream.write_all(&[0; 1000]).await.unwrap();
         let mut answer = Vec::new();
         let error = stream.read_to_end(&mut answer).await.unwrap_err();
@@ -200,8 +259,7 @@ mod tests {
     async fn a_peer_that_does_not_read_ends_the_write() {
         let (near, _far) = duplex(64);
         let started = Instant::now();
-        let error =
-            Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {}).write_all(&[0; 1000]).await.unwrap_err();
+        let error = Guarded::new(near, LIMIT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
     }
 
@@ -214,8 +272,7 @@ mod tests {
             }
         });
         let started = Instant::now();
-        let error =
-            Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {}).write_all(&[0; 1000]).await.unwrap_err();
+        let error = Guarded::new(near, LIMIT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
         assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
         drip.abort();
     }
@@ -230,7 +287,7 @@ mod tests {
                 far.read_exact(&mut request).await.unwrap();
             }
         });
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default(), |_| {});
+        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
         for _ in 0..3 {
             stream.write_all(&[0; 100]).await.unwrap();
             stream.flush().await.unwrap();

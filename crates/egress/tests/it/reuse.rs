@@ -4,7 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use domain::OutcomeClass::{Protocol, Status, Success, Timeout};
 use egress::EgressConfig;
-use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify, task::JoinSet, time};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::Notify,
+    task::JoinSet,
+    time,
+};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
@@ -246,6 +252,49 @@ async fn a_connection_whose_answer_has_no_body_by_its_status_is_not_used_again()
         assert_eq!((receiver.received().len(), receiver.accepted()), (3, 3), "{answer:?}");
         receiver.all_closed().await;
     }
+}
+
+/// The number of this machine's connections to a receiver that hold a local port for a minute.
+fn in_time_wait(receiver: &Receiver) -> usize {
+    let to = format!("{:04X}", receiver.address.port());
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let is_held = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(2);
+        fields.next().is_some_and(|peer| peer.ends_with(&to)) && fields.next() == Some("06")
+    };
+    sockets.lines().filter(is_held).count()
+}
+
+#[tokio::test]
+async fn the_receiver_closes_a_connection_that_is_not_used_again() {
+    let authority = Authority::new();
+    let receiver = late(&authority, "HTTP/1.1 204 No Content\r\n\r\n").await;
+    let egress = egress(&authority, LONG);
+    for _ in 0..20 {
+        assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+    }
+    receiver.all_closed().await;
+    assert_eq!((receiver.accepted(), in_time_wait(&receiver)), (20, 0));
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_close_keeps_a_connection_for_a_moment_and_no_post() {
+    let authority = Authority::new();
+    let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {
+        peer.request().await;
+        let answered = time::Instant::now();
+        peer.send("HTTP/1.1 204 No Content\r\n\r\n").await;
+        while peer.stream.get_mut().0.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {}
+        assert!(answered.elapsed() >= Duration::from_millis(250));
+    })
+    .await;
+    let (egress, started) = (egress(&authority, LONG), time::Instant::now());
+    for _ in 0..40 {
+        assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
+    }
+    assert!(started.elapsed() < 40 * Duration::from_millis(250));
+    receiver.all_closed().await;
+    assert_ne!(in_time_wait(&receiver), 0, "they are seen");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
