@@ -7,7 +7,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 pub(crate) fn named(headers: &HeaderMap) -> Option<&'static Encoding> {
     let value = headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
     let (_, charset) = value.split_once("charset=")?;
-    Encoding::for_label(charset.split(';').next()?.trim_matches(['"', ' ']).as_bytes())
+    Encoding::for_label_no_replacement(charset.split(';').next()?.trim_matches(['"', ' ']).as_bytes())
 }
 
 /// Writes the beginning of a body in UTF-8 and cuts it to `most` bytes, if it is in another charset: the one of its byte
@@ -47,6 +47,7 @@ mod tests {
             ("text/plain; charset=iso-8859-1", b"1234567\xfc", "1234567"),
             ("text/plain; charset=utf-8", b"f\xc3\xbcr", "für"),
             ("text/plain; charset=unknown", b"f\xfcr", "f\u{fffd}r"),
+            ("text/plain; charset=iso-2022-kr", b"as sent", "as sent"),
             ("application/json", b"{}", "{}"),
         ] {
             assert_eq!(read(content_type, body), text, "{content_type}");
