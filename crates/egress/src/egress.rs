@@ -132,10 +132,11 @@ impl Egress {
     }
 
     /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS
-    /// handshake. Sends no request.
+    /// handshake, all that within the timeout. Sends no request.
     pub async fn reaches(&self, url: &WebhookUrl) -> bool {
         let Ok(uri) = Uri::try_from(url.without_fragment()) else { return false };
-        self.0.connects.attempt(url, self.0.connector.clone().call(uri)).await.is_ok()
+        let connecting = self.0.connects.attempt(url, self.0.connector.clone().call(uri));
+        timeout(self.0.timeout, connecting).await.is_ok_and(|connected| connected.is_ok())
     }
 }
 

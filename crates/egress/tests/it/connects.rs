@@ -5,10 +5,11 @@ use egress::EgressConfig;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinSet,
+    time::Instant,
 };
 
 use crate::{
-    Client, LONG,
+    Client, LONG, SHORT,
     authority::Authority,
     config, egress, post,
     receiver::{Receiver, read_request},
@@ -73,4 +74,20 @@ async fn an_attempt_beyond_the_maximum_of_connects_has_no_socket_and_no_other_re
     assert_eq!(stalling.most_open(), 128);
     drop(posts);
     stalling.all_closed().await;
+}
+
+#[tokio::test]
+async fn a_probe_ends_in_time_though_attempts_have_all_connects() {
+    let authority = Authority::new();
+    let stalling = serving(&authority, 0).await;
+    let (egress, post) = (egress(&authority, SHORT), post(&stalling.url()));
+    let mut posts = JoinSet::new();
+    for _ in 0..128 {
+        let (egress, post) = (egress.0.clone(), post.clone());
+        posts.spawn(async move { egress.post(post).await });
+    }
+    stalling.open_at_least(128).await;
+    let started = Instant::now();
+    assert!(!egress.0.reaches(&post.url).await);
+    assert!(started.elapsed() < SHORT * 5 / 4, "{:?}", started.elapsed());
 }
