@@ -131,15 +131,24 @@ fn hide(text: &mut [u8], digest: &str) {
     }
 }
 
-/// The digits of a digest with which a text begins, and their length in bytes. Knows the slashes that some write into JSON.
+/// The digits of a digest with which a text begins, and their length in bytes. Knows what some write instead of slashes and
+/// plus signs in URLs and JSON.
 fn begins_with(text: &[u8], digest: &str) -> (usize, usize) {
     let (mut digits, mut length) = (0, 0);
     for digit in digest.bytes() {
-        match &text[length..] {
-            [first, ..] if *first == digit => length += 1,
-            [b'\\', b'/', ..] if digit == b'/' => length += 2,
-            _ => break,
-        }
+        let escapes: &[&str] = match digit {
+            b'/' => &[r"\/", "%2F", r"\u002f"],
+            b'+' => &["%2B", r"\u002b"],
+            _ => &[],
+        };
+        let rest = &text[length..];
+        let begins =
+            |escape: &&&str| rest.get(..escape.len()).is_some_and(|text| text.eq_ignore_ascii_case(escape.as_bytes()));
+        length += match escapes.iter().find(begins) {
+            Some(escape) => escape.len(),
+            None if rest.first() == Some(&digit) => 1,
+            None => break,
+        };
         digits += 1;
     }
     (digits, length)
@@ -171,12 +180,21 @@ mod tests {
         hide_digests(&mut head, SIGNED, Some("v1,ab/defgh+k="));
         let kept = String::from_utf8(head).unwrap();
         assert_eq!(kept, r#"{"a":"v1,**********=","b":"v1,***********\u003d","c":"v1=**********"}, v1,********"#);
-        for (echo, kept) in
-            [(r"abcdefgh\/i/k", "*************"), ("abcdefgh/i/k", "************"), ("abcdefg/", "abcdefg/")]
-        {
+        for (echo, kept) in [
+            (r"abcdefgh\/i/k", "*************"),
+            ("abcdefgh/i/k", "************"),
+            ("abcdefg/", "abcdefg/"),
+            ("abcdefgh%2Fi%2fk", "****************"),
+            (r"abcdefgh\u002Fi\u002fk", "**********************"),
+        ] {
             let mut head = echo.as_bytes().to_vec();
             hide(&mut head, "abcdefgh/i/k");
             assert_eq!(head, kept.as_bytes());
+        }
+        for echo in ["abcdefgh+", "abcdefgh%2B", "abcdefgh%2b", r"abcdefgh\u002B"] {
+            let mut head = echo.as_bytes().to_vec();
+            hide(&mut head, "abcdefgh+");
+            assert_eq!(head, "*".repeat(echo.len()).as_bytes());
         }
     }
 }
