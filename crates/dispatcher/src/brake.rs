@@ -151,9 +151,9 @@ impl Brake {
         tenant: TenantId,
         before: u32,
     ) -> Result<bool, LedgerError> {
-        // A look-up takes a descriptor, too, and does not say that it had none.
-        let takes_socket = matches!(fault, OwnFault::NoPort | OwnFault::NoNameServer);
-        if fault == OwnFault::NoSocket || (takes_socket && !has_sockets().await) {
+        // A look-up takes a descriptor, too, and does not say that it had none. A missing port says nothing of other
+        // receivers: there may be ports to them.
+        if fault == OwnFault::NoSocket || (fault == OwnFault::NoNameServer && !has_sockets().await) {
             self.set(Reason::NoSocket, true);
             return Ok(before < UNCHARGED);
         }
