@@ -7,9 +7,9 @@ use diesel::{
     result::{DatabaseErrorKind, Error},
 };
 use diesel_async::{
-    AsyncPgConnection,
+    AsyncPgConnection, SimpleAsyncConnection,
     pooled_connection::{
-        AsyncDieselConnectionManager, ManagerConfig, PoolError, PoolableConnection, RecyclingMethod,
+        AsyncDieselConnectionManager, ManagerConfig, PoolError, RecyclingMethod,
         deadpool::{Object, Pool, PoolError as NotHad},
     },
 };
@@ -68,6 +68,9 @@ pub struct Connections {
 /// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A server that stands answers an empty statement within this time.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
 impl Ledger {
     /// Makes the pool, inside a tokio runtime. Does not connect yet.
     ///
@@ -109,8 +112,8 @@ impl Ledger {
         Address::parse(&self.config.url, &self.config.tls).map(|address| address.in_the_clear()).unwrap_or_default()
     }
 
-    /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes.
-    /// Drops it and all idle ones when the database takes no writes: the next connection may find the new primary.
+    /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes
+    /// or it is lost. Drops it and all idle ones when the database takes no writes: the next connection may find the new primary.
     /// `call` is the name of the calling function, for the metric.
     pub(crate) async fn run<T, F>(&self, call: &'static str, statements: F) -> Result<T, LedgerError>
     where
@@ -121,11 +124,11 @@ impl Ledger {
         let _timing = self.shared.timings.begin(call);
         let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => failed(error, &mut conn),
+            Ok(Err(error)) => failed(error, &mut conn).await,
             Err(_) => LedgerError::Timeout(self.config.patience),
         };
         match error {
-            LedgerError::Timeout(_) => drop(Object::take(conn)),
+            LedgerError::Timeout(_) | LedgerError::Unavailable(_) => drop(Object::take(conn)),
             LedgerError::ReadOnly => {
                 drop(Object::take(conn));
                 self.close_idle();
@@ -224,21 +227,27 @@ fn timed_out() -> ConnectionError {
     ConnectionError::BadConnection(format!("no connection within {CONNECT_TIMEOUT:?}"))
 }
 
-/// Whether a statement failed because the connection, or the server behind it, went away.
-fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
-    let sent = !matches!(
-        error,
-        Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection, _)
-    );
-    !sent || (matches!(error, Error::DatabaseError(DatabaseErrorKind::Unknown, _)) && conn.is_broken())
+/// Whether a statement failed because the connection, or the server behind it, went away. A server that ends a session says
+/// so in an error like any other before it closes the connection, so after one that diesel does not know the server has to
+/// answer once more.
+async fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
+    use DatabaseErrorKind::{ClosedConnection, UnableToSendCommand, Unknown};
+    match error {
+        Error::DatabaseError(UnableToSendCommand | ClosedConnection, _) => true,
+        Error::DatabaseError(Unknown, _) => {
+            let answered = tokio::time::timeout(ANSWERS_WITHIN, conn.batch_execute("")).await;
+            !matches!(answered, Ok(Ok(())))
+        }
+        _ => false,
+    }
 }
 
 /// Tells what failed: the statement, the connection, or a write to a server that takes none.
-pub(crate) fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError {
+pub(crate) async fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError {
     match error {
         Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => LedgerError::ReadOnly,
         error if session::is_shared(&error) => LedgerError::SharedSession,
-        error if is_lost(&error, conn) => LedgerError::Unavailable(error.into()),
+        error if is_lost(&error, conn).await => LedgerError::Unavailable(error.into()),
         error => LedgerError::Query(error),
     }
 }

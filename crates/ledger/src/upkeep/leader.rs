@@ -65,7 +65,10 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
-        let mark = Mark::replace(&mut conn, SESSION).await.map_err(|error| failed(error, &mut conn))?;
+        let mark = match Mark::replace(&mut conn, SESSION).await {
+            Ok(mark) => mark,
+            Err(error) => return Err(failed(error, &mut conn).await),
+        };
         Ok(Candidate { conn, mark, timings: self.timings() })
     }
 }
@@ -87,8 +90,10 @@ impl Candidate {
             "SELECT pg_try_advisory_lock({LEADER_LOCK}) AS got, \
                     current_setting('transaction_read_only')::boolean AS is_read_only"
         );
-        let claimed = in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.conn)).await?;
-        let claimed = claimed.map_err(|error| failed(error, &mut self.conn))?;
+        let claimed = match in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.conn)).await? {
+            Ok(claimed) => claimed,
+            Err(error) => return Err(failed(error, &mut self.conn).await),
+        };
         if claimed.is_read_only {
             return Err(LedgerError::ReadOnly);
         }
@@ -134,7 +139,10 @@ impl Leader {
         let done = async {
             let mut conn = self.conn.lock().await;
             let _timing = self.timings.begin(call);
-            statements(&mut conn).await.map_err(|error| failed(error, &mut conn))
+            match statements(&mut conn).await {
+                Ok(done) => Ok(done),
+                Err(error) => Err(failed(error, &mut conn).await),
+            }
         };
         tokio::time::timeout(patience, done).await.map_err(|_| LedgerError::Timeout(patience))?
     }
