@@ -20,6 +20,9 @@ use crate::{
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
 
+/// Where the form posts that registers a webhook.
+const REGISTER: &str = "/console/register/";
+
 /// Whether pages are answered below this path.
 pub(crate) fn is_for(path: &str) -> bool {
     path == "/console" || path.starts_with("/console/")
@@ -61,18 +64,20 @@ pub(super) fn render(error: &ApiError, request: &HttpRequest, request_id: &str) 
         WayOut::LogIn => "Log in again",
         _ => status.canonical_reason().unwrap_or("Error"),
     };
-    console::Problem { title, detail: &detail(error), tenant, request_id, way_out }.render()
+    console::Problem { title, detail: &detail(error, request.path()), tenant, request_id, way_out }.render()
 }
 
 /// What is wrong, for who knows nothing of the API.
-fn detail(error: &ApiError) -> String {
+fn detail(error: &ApiError, path: &str) -> String {
     let sentence = |wrong: &Violation| format!("{} {}", wrong.field.replace('_', " "), wrong.message);
     match error {
         ApiError::WebhookInactive => "the webhook is paused; activate it first".to_owned(),
         ApiError::Unconfirmed(_) => {
-            "the database did not answer in time. Your change may have been saved: look before you \
-                                     repeat it. If you registered a webhook, delete it: its secret was not shown"
-                .to_owned()
+            let webhook =
+                if path == REGISTER { ". If there is a new webhook, delete it: its secret was not shown" } else { "" };
+            format!(
+                "the database did not answer in time. Your change may have been saved: look before you repeat it{webhook}"
+            )
         }
         ApiError::Cancelling => {
             "the webhook's waiting deliveries are being cancelled, and deliveries that are sent again \
@@ -93,7 +98,11 @@ mod tests {
     use super::*;
 
     fn page(error: &ApiError) -> String {
-        let request = TestRequest::default().param("id", "0192f0c1-0000-7000-8000-000000000001").to_http_request();
+        page_at("/console/", error)
+    }
+
+    fn page_at(path: &str, error: &ApiError) -> String {
+        let request = TestRequest::with_uri(path).param("id", "0192f0c1-0000-7000-8000-000000000001").to_http_request();
         request.extensions_mut().insert(Actor { tenant: uuid::Uuid::nil().into(), user: "u".to_owned() });
         render(error, &request, "r-1")
     }
@@ -104,6 +113,15 @@ mod tests {
         assert!(!cancelling.contains("is_cancelling") && cancelling.contains("try again when"), "{cancelling}");
         let inactive = page(&ApiError::WebhookInactive);
         assert!(!inactive.contains("is_active") && inactive.contains("activate it first"), "{inactive}");
+    }
+
+    #[test]
+    fn only_a_registration_that_is_not_confirmed_speaks_of_a_secret() {
+        let unconfirmed = ApiError::Unconfirmed(ledger::LedgerError::Timeout(std::time::Duration::from_secs(1)));
+        for (path, speaks) in [(REGISTER, true), ("/console/login/", false), ("/console/webhooks/1/pause/", false)] {
+            let page = page_at(path, &unconfirmed);
+            assert!(page.contains("may have been saved") && page.contains("secret") == speaks, "{path}: {page}");
+        }
     }
 
     #[test]
