@@ -120,14 +120,11 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
     else {
         return Ok(None);
     };
-    // Of two requests with one code, one revokes it.
-    if !state.ledger.session_revoke(&SessionHash::of(code)).await.map_err(ApiError::of_change)? {
-        return Ok(None);
-    }
     let session = Session { role: ADMIN.to_owned(), ..session };
     let (id, new) = NewSession::begin(session, OffsetDateTime::now_utc() + LASTS)?;
-    state.ledger.session_create(&new).await.map_err(ApiError::of_change)?;
-    Ok(Some(id))
+    // Of two requests with one code, one begins a session.
+    let has_begun = state.ledger.session_exchange(&SessionHash::of(code), &new).await.map_err(ApiError::of_change)?;
+    Ok(has_begun.then_some(id))
 }
 
 /// Ends every session that the cookies name, and deletes the console's cookie. Any session that is left would log its user

@@ -4,7 +4,7 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Timestamptz},
 };
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::TenantId;
 use ring::{
     digest::{SHA256, digest},
@@ -97,18 +97,24 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer, or the id is taken.
     pub async fn session_create(&self, new: &NewSession) -> Result<(), LedgerError> {
-        self.run("session_create", async |conn| {
-            diesel::insert_into(admin_sessions::table)
-                .values((
-                    admin_sessions::id_sha256.eq(&new.hash.0),
-                    admin_sessions::tenant_id.eq(new.session.tenant.as_uuid()),
-                    admin_sessions::user_id.eq(&new.session.user),
-                    admin_sessions::role.eq(&new.session.role),
-                    admin_sessions::expires_at.eq(new.expires_at),
-                ))
-                .execute(conn)
-                .await
-                .map(|_| ())
+        self.run("session_create", async |conn| insert(conn, new).await).await
+    }
+
+    /// Stores a session in place of another one. Returns `false`, and stores nothing, if there is no such other one.
+    ///
+    /// # Errors
+    /// As [`Ledger::session_create`]. The other session then stays, unless the error [is
+    /// unconfirmed](LedgerError::is_unconfirmed).
+    pub async fn session_exchange(&self, other: &SessionHash, new: &NewSession) -> Result<bool, LedgerError> {
+        self.run("session_exchange", async |conn| {
+            conn.transaction(async |conn| {
+                let revoked = diesel::delete(admin_sessions::table.find(&other.0)).execute(conn).await? > 0;
+                if revoked {
+                    insert(conn, new).await?;
+                }
+                Ok(revoked)
+            })
+            .await
         })
         .await
     }
@@ -145,6 +151,20 @@ impl Ledger {
             }
         }
     }
+}
+
+async fn insert(conn: &mut AsyncPgConnection, new: &NewSession) -> QueryResult<()> {
+    diesel::insert_into(admin_sessions::table)
+        .values((
+            admin_sessions::id_sha256.eq(&new.hash.0),
+            admin_sessions::tenant_id.eq(new.session.tenant.as_uuid()),
+            admin_sessions::user_id.eq(&new.session.user),
+            admin_sessions::role.eq(&new.session.role),
+            admin_sessions::expires_at.eq(new.expires_at),
+        ))
+        .execute(conn)
+        .await
+        .map(|_| ())
 }
 
 async fn purge_some(conn: &mut AsyncPgConnection, now: OffsetDateTime) -> QueryResult<usize> {
