@@ -129,7 +129,8 @@ impl Authentication {
     }
 
     /// Finds the administrator who makes a request, and the session that shows it: the first one of an administrator
-    /// among the cookies. If a look-up fails, the request does: the next cookie may be another user's.
+    /// among the cookies. If a look-up fails, the request does: the next cookie may be another user's. An id that is not
+    /// confirmed and has no token left was looked up again and again: the next one may do.
     async fn administrator(
         &self,
         request: &HttpRequest,
@@ -142,15 +143,26 @@ impl Authentication {
         if target == Target::Api || !request.method().is_safe() {
             self.refuse_cross_site(request)?;
         }
-        let mut refusal = ApiError::NotLoggedIn;
+        let (mut refusal, mut unpaid) = (ApiError::NotLoggedIn, None);
         for id in ids {
-            match self.find_for_a_token(id, target, allowance).await? {
+            let hash = SessionHash::of(id);
+            let known = self.known.get(&hash);
+            if known.is_none()
+                && let Err(error) = self.pay(allowance, |limit| limit.take_unconfirmed(&hash))
+            {
+                unpaid = Some((error, *allowance));
+                continue;
+            }
+            match self.find_for_a_token((&hash, id), known, target, allowance).await? {
                 Some(Session { tenant, user, role }) if role == ADMIN => {
                     return Ok((Actor { tenant, user }, SessionId(id.to_owned())));
                 }
                 Some(_) => refusal = ApiError::NotAnAdmin,
                 None => {}
             }
+        }
+        if let Some((error, left)) = unpaid {
+            (refusal, *allowance) = (error, left);
         }
         Err(refusal)
     }
@@ -160,24 +172,21 @@ impl Authentication {
         cross_site::check(request.headers(), self.public_url.as_ref())
     }
 
-    /// Finds a session, which costs a token: before the look-up one of the session, or of the id if it is not confirmed,
-    /// and after the look-up one of a session that was not confirmed before.
+    /// Finds a session, which costs a token: of a session that is confirmed before the look-up, else after it.
     async fn find_for_a_token(
         &self,
-        id: &str,
+        (hash, id): (&SessionHash, &str),
+        known: Option<Known>,
         target: Target,
         allowance: &mut Option<Allowance>,
     ) -> Result<Option<Session>, ApiError> {
-        let hash = SessionHash::of(id);
-        let known = self.known.get(&hash);
-        self.pay(allowance, |limit| match &known {
-            Some(known) => limit.take(target, &hash, known),
-            None => limit.take_unconfirmed(&hash),
-        })?;
+        if let Some(known) = &known {
+            self.pay(allowance, |limit| limit.take(target, hash, known))?;
+        }
         let is_new = known.is_none();
-        let found = self.find(&hash, id, known).await?;
+        let found = self.find(hash, id, known).await?;
         if let Some(session) = found.as_ref().filter(|_| is_new) {
-            self.pay(allowance, |limit| limit.take(target, &hash, &Known::of(session)))?;
+            self.pay(allowance, |limit| limit.take(target, hash, &Known::of(session)))?;
         }
         Ok(found)
     }

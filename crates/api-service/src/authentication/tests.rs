@@ -121,6 +121,9 @@ async fn a_failed_log_in_costs_a_token_of_its_id() {
     assert_eq!(code(&authentication, "sessionid=stale").await, "too_many_requests");
     assert_eq!(code(&authentication, "sessionid=other-stale").await, "not_logged_in");
     assert!(matches!(authentication.session("stale").await, Err(ApiError::TooManyRequests(_))));
+    assert_eq!(passes_by(&authentication, "sessionid=stale; sessionid=boss").await.as_deref(), Some("boss"));
+    assert_eq!(code(&authentication, "sessionid=stale; sessionid=other-stale").await, "too_many_requests");
+    assert_eq!(code(&authentication, "sessionid=stale; sessionid=clerk").await, "too_many_requests");
 }
 
 #[actix_web::test]
