@@ -141,7 +141,11 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
                 (organization(frame.tenant))
                 span.user title={ "Logged in as " (domain::visible(&frame.user)) } { (foreign(&frame.user)) }
                 @if frame.logs_out {
-                    form method="post" action="/console/logout/" { (token(frame)) button.link { "Log out" } }
+                    form method="post" action="/console/logout/" {
+                        (token(frame))
+                        input type="hidden" name="organization" value=(frame.tenant);
+                        button.link { "Log out" }
+                    }
                 }
             }
         }

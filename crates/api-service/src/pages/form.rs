@@ -8,10 +8,12 @@ use actix_web::{
     http::header::CONTENT_TYPE,
     web::{self, Data},
 };
+use domain::TenantId;
 use ledger::Actor;
 use ring::hmac;
 use serde_json::Value;
 use url::form_urlencoded;
+use uuid::Uuid;
 
 use crate::{
     authentication::SessionId,
@@ -44,6 +46,12 @@ impl Fields {
         self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value.trim())
     }
 
+    /// Checks the session's token of a form that shows its organization itself, and may be older than a change of it.
+    pub(super) fn check_of_any_organization(&self, request: &HttpRequest) -> Result<(), ApiError> {
+        let shown = self.first("organization").parse().ok().map(|id: Uuid| id.into());
+        check(request, self.first("token"), shown)
+    }
+
     /// Every value of a field.
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
@@ -74,21 +82,22 @@ impl Fields {
 /// Returns the token of the forms of the session that let this request pass, in its present organization. Nobody can make the
 /// token without that session.
 pub(super) fn token(request: &HttpRequest) -> Option<String> {
-    let (key, text) = signed(request)?;
+    let (key, text) = signed(request, None)?;
     Some(hex::encode(hmac::sign(&key, &text)))
 }
 
-/// The key and the text of the token.
-fn signed(request: &HttpRequest) -> Option<(hmac::Key, Vec<u8>)> {
+/// The key and the text of the token, for the present organization if none is given.
+fn signed(request: &HttpRequest, tenant: Option<TenantId>) -> Option<(hmac::Key, Vec<u8>)> {
     let extensions = request.extensions();
     let (id, admin) = (extensions.get::<SessionId>()?, extensions.get::<Actor>()?);
     let key = hmac::Key::new(hmac::HMAC_SHA256, id.expose().as_bytes());
-    Some((key, [WHAT, admin.tenant.as_uuid().as_bytes()].concat()))
+    Some((key, [WHAT, tenant.unwrap_or(admin.tenant).as_uuid().as_bytes()].concat()))
 }
 
-fn is_ours(request: &HttpRequest, token: &str) -> bool {
-    let Some(((key, text), tag)) = signed(request).zip(hex::decode(token).ok()) else { return false };
-    hmac::verify(&key, &text, &tag).is_ok()
+fn check(request: &HttpRequest, token: &str, tenant: Option<TenantId>) -> Result<(), ApiError> {
+    let (key, text) = signed(request, tenant).ok_or(ApiError::StaleForm)?;
+    let tag = hex::decode(token).map_err(|_| ApiError::StaleForm)?;
+    hmac::verify(&key, &text, &tag).map_err(|_| ApiError::StaleForm)
 }
 
 impl FromRequest for Fields {
@@ -117,7 +126,8 @@ impl FromRequest for Form {
         let (request, fields) = (request.clone(), Fields::from_request(request, payload));
         Box::pin(async move {
             let fields = fields.await?;
-            if is_ours(&request, fields.first("token")) { Ok(Self(fields)) } else { Err(ApiError::StaleForm.into()) }
+            check(&request, fields.first("token"), None)?;
+            Ok(Self(fields))
         })
     }
 }

@@ -17,10 +17,7 @@ use ledger::{NewSession, Session, SessionHash};
 use time::{Duration, OffsetDateTime};
 use url::form_urlencoded;
 
-use super::{
-    form::{Fields, Form},
-    html, see_other,
-};
+use super::{form::Fields, html, see_other};
 use crate::{
     authentication::{self, ADMIN, Authentication, Target, cookie, is_refresh},
     problem::{Answer, ApiError},
@@ -129,7 +126,8 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
 
 /// Ends every session that the cookies name, and deletes the console's cookie. Any session that is left would log its user
 /// in again.
-pub(super) async fn log_out(state: Data<State>, request: HttpRequest, _: Form) -> Answer {
+pub(super) async fn log_out(state: Data<State>, request: HttpRequest, fields: Fields) -> Answer {
+    fields.check_of_any_organization(&request)?;
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
     }

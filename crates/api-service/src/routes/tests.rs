@@ -154,6 +154,17 @@ async fn a_form_needs_the_token_of_the_session_that_lets_it_pass_and_of_its_tena
 }
 
 #[actix_web::test]
+async fn a_session_logs_out_by_a_form_from_before_a_change_of_its_organization() {
+    let headers = [BOSS, ("Content-Type", "application/x-www-form-urlencoded")];
+    let other = uuid::Uuid::max();
+    // A form that passes ends at the database, which is unavailable.
+    for (session, shown, expected) in [("boss", other, 503), ("boss", uuid::Uuid::nil(), 403), ("stale", other, 403)] {
+        let body = format!("{}&organization={shown}", token(session, other)).leak();
+        assert_eq!(ask(Method::POST, "/console/logout/", &headers, body).await.status, expected, "{session} {shown}");
+    }
+}
+
+#[actix_web::test]
 async fn every_answer_has_its_request_id_and_security_headers() {
     for (path, cookie) in [("/", "-"), (LIST, "-"), (LIST, "sessionid=boss"), ("/api/v1/nothing", "sessionid=boss")] {
         let answer = ask(Method::GET, path, &[("Cookie", cookie), ("X-Request-Id", "r-1")], "").await;
