@@ -94,7 +94,7 @@ impl Ledger {
     /// longer has no job: its entry is only deleted.
     ///
     /// # Errors
-    /// When the database does not answer. The entries may stay leased then.
+    /// When the database does not answer. Others may lease the entries at once then, if the database hears of it.
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
         let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
         let leased: Vec<(Uuid, OffsetDateTime)> =
@@ -102,10 +102,14 @@ impl Ledger {
         let Some(until) = leased.as_slice().first().map(|(_, until)| *until) else { return Ok(OutboxBatch::EMPTY) };
         let ids: Vec<Uuid> = leased.iter().map(|(id, _)| *id).collect();
         // Others lock deliveries before their entries here. The lease needs no lock any more.
-        let waiting = self
-            .run("outbox_lease", async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await)
-            .await?;
-        let jobs = waiting.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
+        let waiting =
+            self.run("outbox_lease", async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await;
+        if waiting.is_err() {
+            let ours = promised_jobs::delivery_id.eq_any(&ids).and(promised_jobs::leased_until.eq(until));
+            let release = diesel::update(promised_jobs::table.filter(ours)).set(promised_jobs::leased_until.eq(now()));
+            _ = self.run("outbox_lease", async |conn| release.execute(conn).await).await;
+        }
+        let jobs = waiting?.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
         Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
     }
 
