@@ -16,7 +16,9 @@ use end_to_end::{
     system::{Options, Service, System},
     wait::{SOON, eventually},
 };
+use ledger::{NewSession, Session};
 use serde_json::json;
+use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -198,6 +200,39 @@ async fn a_flood_of_unknown_sessions_leaves_connections_to_known_ones() {
         };
         tokio::join!(found, release);
         flood.join_all().await;
+    })
+    .await;
+}
+
+/// A restart of the server, or a switch to another one, ends a session so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_whose_connection_the_server_ends_is_unconfirmed_and_one_that_fails_is_not_made() {
+    System::prepared(Options::default(), async |system| {
+        let ledger = system.ledger_as("test", 1);
+        let begin = |role: &str| {
+            let session = Session { tenant: Uuid::new_v4().into(), user: "u".to_owned(), role: role.to_owned() };
+            NewSession::begin(session, OffsetDateTime::now_utc() + Duration::from_secs(60)).unwrap().1
+        };
+        let (code, new) = (begin(Session::LOGIN_CODE), begin(Session::ADMIN));
+        ledger.session_create(&code).await.unwrap();
+        let hold = system.database_session("BEGIN; SELECT FROM admin_sessions FOR UPDATE").await;
+        let cut = async {
+            system.wait_for_locked_out(1).await;
+            let waiting = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
+                           WHERE NOT granted AND datname = current_database()";
+            system.sql(waiting).await;
+        };
+        let (revoked, ()) = tokio::join!(ledger.session_revoke(&code.hash), cut);
+        let error = revoked.unwrap_err();
+        assert!(error.is_unavailable() && error.is_unconfirmed(), "{error:?}");
+        drop(hold);
+
+        system.sql("ALTER TABLE admin_sessions ADD CONSTRAINT no_admins CHECK (role <> 'admin')").await;
+        let error = ledger.session_exchange(&code.hash, &new).await.unwrap_err();
+        assert!(!error.is_unavailable() && !error.is_unconfirmed(), "the connection is good: {error:?}");
+        system.sql("ALTER TABLE admin_sessions DROP CONSTRAINT no_admins").await;
+        assert!(ledger.session_exchange(&code.hash, &new).await.unwrap(), "the code was not used up");
+        assert!(!ledger.session_exchange(&code.hash, &begin(Session::ADMIN)).await.unwrap(), "it works once");
     })
     .await;
 }
