@@ -68,7 +68,7 @@ pub struct Connections {
 /// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that stands answers an empty statement within this time.
+/// A healthy server answers an empty statement within this time.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 impl Ledger {
@@ -113,7 +113,7 @@ impl Ledger {
     }
 
     /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes
-    /// or it is lost. Drops it and all idle ones when the database takes no writes: the next connection may find the new primary.
+    /// or it is lost. Drops it and all idle ones when the database accepts no writes: the next connection may find the new primary.
     /// `call` is the name of the calling function, for the metric.
     pub(crate) async fn run<T, F>(&self, call: &'static str, statements: F) -> Result<T, LedgerError>
     where
@@ -227,7 +227,7 @@ fn timed_out() -> ConnectionError {
     ConnectionError::BadConnection(format!("no connection within {CONNECT_TIMEOUT:?}"))
 }
 
-/// Whether a statement failed because the connection, or the server behind it, went away. A server that ends a session says
+/// Returns true if a statement failed because the connection, or the server behind it, went away. A server that ends a session says
 /// so in an error like any other before it closes the connection, so after one that diesel does not know the server has to
 /// answer once more.
 async fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {

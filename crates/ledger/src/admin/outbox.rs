@@ -94,7 +94,7 @@ impl Ledger {
     /// longer has no job: its entry is only deleted.
     ///
     /// # Errors
-    /// When the database does not answer. Others may lease the entries at once then, if the database hears of it.
+    /// When the database does not answer. Others may lease the entries immediately then, if the database hears of it.
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
         let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
         let leased: Vec<(Uuid, OffsetDateTime)> =
