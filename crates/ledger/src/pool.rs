@@ -112,9 +112,9 @@ impl Ledger {
         Address::parse(&self.config.url, &self.config.tls).map(|address| address.in_the_clear()).unwrap_or_default()
     }
 
-    /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes
-    /// or it is lost. Drops it and all idle ones when the database accepts no writes: the next connection may find the new primary.
-    /// `call` is the name of the calling function, for the metric.
+    /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes or it
+    /// is lost. Drops it and all idle ones when the database accepts no writes: the next connection may find the new
+    /// primary. `call` is the name of the calling function, for the metric.
     pub(crate) async fn run<T, F>(&self, call: &'static str, statements: F) -> Result<T, LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
@@ -227,9 +227,9 @@ fn timed_out() -> ConnectionError {
     ConnectionError::BadConnection(format!("no connection within {CONNECT_TIMEOUT:?}"))
 }
 
-/// Returns true if a statement failed because the connection, or the server behind it, went away. A server that ends a session says
-/// so in an error like any other before it closes the connection, so after one that diesel does not know the server has to
-/// answer once more.
+/// Returns true if a statement failed because the connection, or the server behind it, went away. A server that ends a
+/// session says so in an error like any other before it closes the connection, so after one that diesel does not know the
+/// server has to answer once more.
 async fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
     use DatabaseErrorKind::{ClosedConnection, UnableToSendCommand, Unknown};
     match error {
