@@ -140,6 +140,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
                 "events.other_keys",
                 "other_keys",
                 "rejected",
+                "unreadable",
                 "unknown_key",
                 "dead",
                 "unroutable",
@@ -385,12 +386,13 @@ async fn the_depths_of_the_queues_that_should_be_empty_are_shown() {
             let page = ask(dispatcher, "/metrics").await.text;
             let depths = page.lines().filter(|line| line.starts_with("webhooks_queue_depth{"));
             let (retries, others): (Vec<_>, Vec<_>) = depths.partition(|line| line.contains("retry."));
-            (retries.len() == 1 && others.len() == 7).then_some(())
+            (retries.len() == 1 && others.len() == 8).then_some(())
         })
         .await;
         let names = &system.names;
         for (label, queue, count) in [
             ("rejected", names.rejected(), 3),
+            ("unreadable", names.unreadable(), 1),
             ("unknown_key", names.unknown_key(), 4),
             ("dead", names.dead(), 2),
             ("notices", "webhook.paused".to_owned(), 2),
