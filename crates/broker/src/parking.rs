@@ -221,9 +221,9 @@ async fn present(channel: &Channel, queue: &str) -> Result<u32, BrokerError> {
 /// The queue's next message. A message that lapin cannot read ends the connection.
 async fn get(channel: &Channel, queue: &str) -> Result<Option<BasicGetMessage>, BrokerError> {
     let got = answered(async { Ok(channel.basic_get(queue.into(), BasicGetOptions::default()).await?) }).await;
-    got.map_err(|error| match error.is_refusal() || channel.status().connected() {
-        true => error,
-        false => BrokerError::Unread(queue.to_owned()),
+    got.map_err(|error| match error {
+        BrokerError::Amqp(_) if !error.is_refusal() => BrokerError::Unread(queue.to_owned()),
+        _ => error,
     })
 }
 
