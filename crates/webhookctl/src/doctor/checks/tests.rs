@@ -13,14 +13,13 @@ use time::{OffsetDateTime, macros::datetime};
 use super::{super::finding::Level, super::observed::*, *};
 
 const NOW: OffsetDateTime = datetime!(2026-03-10 12:00 UTC);
-const QUEUES: [&str; 10] = [
+const QUEUES: [&str; 9] = [
     "w.events",
     "w.deliveries",
     "w.deliveries.bulk",
     "w.deliveries.slow",
     "w.events.rejected",
     "w.events.unreadable",
-    "w.events.unknown_key",
     "w.dead",
     "w.unroutable",
     "w.notices",
@@ -378,9 +377,6 @@ fn the_broker_and_its_queues_are_judged() {
     only("queues.dead", Error, "1 dead letter", |seen| set(seen, "w.dead", queue(1, 0)));
     only("queues.rejected", Warning, "2 events were rejected", |seen| set(seen, "w.events.rejected", queue(2, 0)));
     only("queues.unreadable", Error, "parked 1 event", |seen| set(seen, "w.events.unreadable", queue(1, 0)));
-    only("queues.unknown_key", Warning, "4 events with an unknown", |seen| {
-        set(seen, "w.events.unknown_key", queue(4, 0));
-    });
     only("queues.unroutable", Error, "3 messages", |seen| set(seen, "w.unroutable", queue(3, 0)));
     only("queues.notices", Warning, "0 consumers", |seen| set(seen, "w.notices", queue(1_001, 0)));
     let none = broken(|seen| inside(seen).queues.values_mut().for_each(|queue| *queue = Seen::Missing));
@@ -516,6 +512,28 @@ fn the_cluster_is_judged() {
     });
     only("cluster.waits", Warning, "after 60 s", |seen| nodes(seen)[1].net_ticktime = Some(json!(60)));
     only("cluster.bindings", Error, "webhooks to w.events by \"events\"", |seen| cluster_of(seen).bindings.clear());
+}
+
+#[test]
+fn bindings_that_no_service_declares_are_named() {
+    let binding = |(source, destination, routing_key): (&str, &str, &str)| Binding {
+        source: source.to_owned(),
+        destination: destination.to_owned(),
+        routing_key: routing_key.to_owned(),
+    };
+    let mut observed = well();
+    let others = [
+        ("", "w.events", "w.events"),
+        ("other.events", "w.events", "#"),
+        ("events", "audit", "#"),
+        ("w.notices", "crm", "webhook.*"),
+    ];
+    cluster_of(&mut observed).bindings.extend(others.map(binding));
+    let found = all(&observed).into_iter().filter(|finding| finding.id == "cluster.other_bindings");
+    let found: Vec<_> = found.map(|Finding { level, text, .. }| (level, text)).collect();
+    let [(Level::Warning, of_ours), (Level::Note, of_events)] = found.as_slice() else { panic!("{found:?}") };
+    assert!(of_ours.starts_with("1 binding ") && of_ours.contains("other.events to w.events by \"#\""), "{of_ours}");
+    assert!(of_events.starts_with("1 binding ") && of_events.contains("events to audit by \"#\""), "{of_events}");
 }
 
 #[test]
