@@ -13,7 +13,6 @@ mod early_ends;
 mod error;
 mod essential;
 mod examine;
-mod greeting;
 mod jobs;
 mod message;
 mod parking;

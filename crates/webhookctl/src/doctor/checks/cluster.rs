@@ -29,7 +29,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
             return vec![Finding::warning("cluster.nodes", format!("not seen: {why}"), remedy)];
         }
         None => {
-            let text = "not looked at: nodes, members, leaders, policies, bindings. Set broker.management_url \
+            let text = "not looked at: version, nodes, members, leaders, policies, bindings. Set broker.management_url \
                         (WEBHOOKS__BROKER__MANAGEMENT_URL), such as http://HOST:15672";
             let is_there = observed.inside().is_some();
             return is_there.then(|| Finding::note("cluster.nodes", text)).into_iter().collect();

@@ -101,7 +101,7 @@ fn well() -> Observed {
         names: Names::new("w", "events"),
         sentinel: Some(("generation".to_owned(), queue(0, 0))),
     };
-    let node = NodeSeen { address: "rabbit:5672".to_owned(), version: Some("3.13.7".to_owned()), fault: None };
+    let node = NodeSeen { address: "rabbit:5672".to_owned(), fault: None };
     Observed {
         settings: SettingsSeen { keep: Duration::from_secs(86_400 * 30), max_connections: 8, ..Default::default() },
         database: Database::Seen(Box::new(database)),
@@ -356,11 +356,12 @@ fn the_broker_and_its_queues_are_judged() {
         inside(seen).accepts_larger = Some(Err("no answer".to_owned()));
     });
     only("broker.version", Error, "3.9.29", |seen| {
-        seen.broker.as_mut().unwrap().nodes[0].version = Some("3.9.29".to_owned());
+        let rabbit = Application { name: "rabbit".to_owned(), version: "3.9.29".to_owned() };
+        cluster_of(seen).nodes[0].applications = vec![rabbit];
     });
     only("broker.connection", Warning, "other:5672: no answer within 4s", |seen| {
         let fault = Some(BrokerError::Timeout(Duration::from_secs(4)));
-        let other = NodeSeen { address: "other:5672".to_owned(), version: None, fault };
+        let other = NodeSeen { address: "other:5672".to_owned(), fault };
         seen.broker.as_mut().unwrap().nodes.push(other);
     });
     only("queues.present", Error, "the queue w.notices is missing", |seen| set(seen, "w.notices", Seen::Missing));
