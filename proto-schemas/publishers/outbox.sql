@@ -6,6 +6,7 @@ CREATE TABLE outbox (
     stored_at timestamptz NOT NULL DEFAULT now(),
     published_at timestamptz, -- when the broker had confirmed it; delete such rows when you like
     returned_at timestamptz, -- when it last came back, as no queue took it: it is published again a minute later
-    fault text -- why it can never be published: somebody has to look at it
+    returns integer NOT NULL DEFAULT 0, -- how often it came back
+    fault text -- why it is set aside, and no longer published: somebody has to look at it
 );
 CREATE INDEX outbox_unpublished ON outbox (position) WHERE published_at IS NULL AND fault IS NULL;

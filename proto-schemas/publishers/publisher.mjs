@@ -17,6 +17,8 @@ const EXCHANGE = process.env.EVENTS_EXCHANGE ?? "business.events";
 const SCHEMA = process.env.EVENT_SCHEMA ?? fileURLToPath(new URL("../event.schema.json", import.meta.url));
 const validate = addFormats(new Ajv({ allErrors: true })).compile(JSON.parse(readFileSync(SCHEMA, "utf8")));
 const BATCH = 100;
+// After so many an event that always comes back is set aside: it gets a fault.
+const TRIES = 10;
 // Milliseconds. A broker without memory or disk stops reading, and one that hangs says nothing: neither may hold the rows for long.
 const SILENCE = 10_000;
 
@@ -130,7 +132,12 @@ export async function relaySome(client, publisher) {
       await client.query("UPDATE outbox SET fault = $1 WHERE position = $2", [reason.message, rows[nth].position]);
     } else if (reason instanceof Returned) {
       console.error("event at", rows[nth].position, "came back:", reason.message);
-      await client.query("UPDATE outbox SET returned_at = now() WHERE position = $1", [rows[nth].position]);
+      const marked = await client.query(
+        "UPDATE outbox SET returned_at = now(), returns = returns + 1, " +
+          "fault = CASE WHEN returns + 1 >= $1 THEN $2 END WHERE position = $3 RETURNING fault",
+        [TRIES, `no queue took it, ${TRIES} times`, rows[nth].position]);
+      const { fault } = marked.rows[0];
+      if (fault) console.error("event at", rows[nth].position, "IS SET ASIDE:", fault);
     }
   }
   await client.query("COMMIT");

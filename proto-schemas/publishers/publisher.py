@@ -27,6 +27,8 @@ if "date-time" not in FORMATS.checkers:
     raise ImportError("pip install 'jsonschema[format]': without it, a wrong timestamp would pass")
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()), format_checker=FORMATS)
 BATCH = 100
+# After so many an event that always comes back is set aside: it gets a fault.
+TRIES = 10
 # Seconds. A broker without memory or disk stops reading, and one that hangs says nothing: neither may hold the rows for long.
 SILENCE = 10
 DATABASE = {"connect_timeout": SILENCE, "keepalives_idle": SILENCE, "tcp_user_timeout": SILENCE * 1000}
@@ -122,7 +124,13 @@ def relay_some(database: psycopg.Connection, publisher: Publisher) -> int:
                     cursor.execute("UPDATE outbox SET fault = %s WHERE position = %s", (str(error), position))
                 except pika.exceptions.UnroutableError:
                     print("event at", position, "came back: no queue takes it", file=sys.stderr)
-                    cursor.execute("UPDATE outbox SET returned_at = now() WHERE position = %s", (position,))
+                    cursor.execute(
+                        "UPDATE outbox SET returned_at = now(), returns = returns + 1, "
+                        "fault = CASE WHEN returns + 1 >= %s THEN %s END WHERE position = %s RETURNING fault",
+                        (TRIES, f"no queue took it, {TRIES} times", position),
+                    )
+                    if fault := cursor.fetchone()[0]:
+                        print("event at", position, "IS SET ASIDE:", fault, file=sys.stderr)
         except AWAY as error:
             failure = error  # what was confirmed before it is marked all the same
         cursor.execute("UPDATE outbox SET published_at = now() WHERE position = ANY(%s)", (done,))

@@ -16,6 +16,8 @@ use tokio_postgres::{Client, NoTls, Transaction};
 
 /// How many rows one transaction takes.
 const BATCH: i64 = 100;
+/// After so many an event that always comes back is set aside: it gets a fault.
+const TRIES: i32 = 10;
 /// How long publishing a batch may take. A connection may hang without an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -105,6 +107,7 @@ impl Outbox {
                     confirms.push((position, id, confirm));
                 }
                 Err(fault) => {
+                    eprintln!("event at {position} can never be published: {fault}");
                     let note = "UPDATE outbox SET fault = $1 WHERE position = $2";
                     transaction.execute(note, &[&fault.to_string(), &position]).await?;
                 }
@@ -130,10 +133,18 @@ impl Outbox {
             }
         }
         let (back, done): (Vec<_>, Vec<_>) = confirmed.into_iter().partition(|(_, id)| returned.contains(id));
-        for (column, events) in [("returned_at", back), ("published_at", done)] {
-            let positions: Vec<i64> = events.into_iter().map(|(position, _)| position).collect();
-            let mark = format!("UPDATE outbox SET {column} = now() WHERE position = ANY($1)");
-            transaction.execute(&mark, &[&positions]).await?;
+        let positions = |events: Vec<(i64, String)>| events.into_iter().map(|(position, _)| position);
+        let mark = "UPDATE outbox SET published_at = now() WHERE position = ANY($1)";
+        transaction.execute(mark, &[&positions(done).collect::<Vec<_>>()]).await?;
+        let mark = "UPDATE outbox SET returned_at = now(), returns = returns + 1, \
+                    fault = CASE WHEN returns + 1 >= $1 THEN $2 END WHERE position = $3 RETURNING fault";
+        let fault = format!("no queue took it, {TRIES} times");
+        for position in positions(back) {
+            eprintln!("event at {position} came back: no queue accepts it");
+            let row = transaction.query_one(mark, &[&TRIES, &fault, &position]).await?;
+            if let Some(fault) = row.get::<_, Option<&str>>(0) {
+                eprintln!("event at {position} IS SET ASIDE: {fault}");
+            }
         }
         transaction.commit().await?;
         failed.map_or(Ok(rows.len()), Err)

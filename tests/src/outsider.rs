@@ -194,6 +194,15 @@ impl Outsider {
         self.channel.queue_bind(queue.into(), exchange.into(), key.into(), options, table).await.expect("it exists");
     }
 
+    /// Removes the binding of a queue to the event exchange under a key.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub async fn unbind(&self, queue: &str, key: &str) {
+        let (exchange, table) = (self.exchange.as_str().into(), FieldTable::default());
+        self.channel.queue_unbind(queue.into(), exchange, key.into(), table).await.expect("the broker answers");
+    }
+
     /// Declares a queue of this connection's own whose messages expire immediately, into an exchange under a key.
     ///
     /// # Panics

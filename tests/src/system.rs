@@ -417,15 +417,13 @@ impl System {
     /// Deletes queues, exchanges, database and files.
     async fn remove(&self) {
         if let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await {
-            let of_all = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
-            let topologies = [of_all, Topology::of_unknown_keys(&self.names)];
+            let topology = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
             let generations = self.generations().await;
-            let queues = topologies.iter().flat_map(|one| &one.queues).map(|queue| queue.name.clone());
+            let queues = topology.queues.iter().map(|queue| queue.name.clone());
             let sentinels = generations.into_iter().map(|generation| self.names.generation(generation));
             let queues: Vec<_> = queues.chain(sentinels).collect();
             join_all(queues.iter().map(|queue| broker.delete_queue(queue))).await;
-            let exchanges = topologies.iter().flat_map(|one| &one.exchanges);
-            join_all(exchanges.map(|exchange| broker.delete_exchange(&exchange.name))).await;
+            join_all(topology.exchanges.iter().map(|exchange| broker.delete_exchange(&exchange.name))).await;
             broker.close().await;
         }
         let (url, drop) = (self.admin_url.clone(), format!("DROP DATABASE {} WITH (FORCE)", self.database));

@@ -119,8 +119,8 @@ impl Broker {
 
     /// All that the services declare on the broker.
     #[must_use]
-    pub fn topology(&self) -> Topology {
-        self.shared.topology.clone().with(Topology::of_unknown_keys(&self.shared.names))
+    pub fn topology(&self) -> &Topology {
+        &self.shared.topology
     }
 
     /// The addresses, as they are configured.

@@ -48,6 +48,23 @@ impl Broker {
         Err(failed)
     }
 
+    /// Declares the events exchange and the bindings of the events queue: somebody may have deleted one. Uses the
+    /// connection for depth queries.
+    ///
+    /// # Errors
+    /// When the broker cannot be reached, or refuses.
+    pub async fn bind_events(&self) -> Result<(), BrokerError> {
+        let (names, topology) = (&self.shared.names, &self.shared.topology);
+        self.query(async |connection, mut channel| {
+            if !channel.status().connected() {
+                channel = connection.create_channel().await?;
+            }
+            topology.bind_events(names, &channel).await.map_err(BrokerError::of_declaring)?;
+            Ok(((), channel))
+        })
+        .await
+    }
+
     async fn connect_to(
         &self,
         uri: &AMQPUri,

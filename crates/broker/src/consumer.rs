@@ -28,7 +28,6 @@ use crate::{
     early_ends::{EARLY, EarlyEnds},
     error::BrokerError,
     message::Received,
-    other_keys::Copies,
     prefetch::{Prefetch, Sizes},
 };
 
@@ -115,19 +114,6 @@ impl Broker {
     #[must_use]
     pub fn subscribe_events(&self, prefetch: Prefetch, attachment: Attachment) -> Subscription {
         self.start_subscription(self.names().events(), prefetch, attachment, Source::Events)
-    }
-
-    /// Starts to consume messages with an unknown routing key ([`Names::other_keys`](crate::Names::other_keys)), with at
-    /// most `prefetch` messages unacknowledged. With `copied`, the events exchange copies its messages from then on.
-    /// Without, it does not, and what was copied before is consumed.
-    #[must_use]
-    pub fn subscribe_other_keys(&self, copied: bool, prefetch: Prefetch) -> Subscription {
-        self.start_subscription(
-            self.names().other_keys(),
-            prefetch,
-            Attachment::default(),
-            Source::OtherKeys(Copies(copied)),
-        )
     }
 
     fn start_subscription(
@@ -235,8 +221,6 @@ enum Source {
     Lane,
     /// Events of others.
     Events,
-    /// Messages of others with an unknown routing key.
-    OtherKeys(Copies),
 }
 
 /// An attempt that reached the queue.
@@ -310,9 +294,6 @@ impl Worker {
     /// read.
     async fn attach(&self, role: &str, prefetch: Prefetch) -> Result<Attached, BrokerError> {
         let (connection, channel) = self.broker.connect(role).await?;
-        if let Source::OtherKeys(copies) = &self.source {
-            copies.declare(self.broker.names(), &connection).await?;
-        }
         let began = Instant::now();
         match self.consume(&channel, TAG, prefetch.few()).await {
             Err(error) if error.is_refusal() => Err(error),

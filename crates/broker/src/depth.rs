@@ -71,7 +71,8 @@ impl Broker {
         }
     }
 
-    async fn query<T>(
+    /// Asks on that connection.
+    pub(crate) async fn query<T>(
         &self,
         ask: impl AsyncFnOnce(&Connection, Channel) -> Result<(T, Channel), BrokerError>,
     ) -> Result<T, BrokerError> {

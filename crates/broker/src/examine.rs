@@ -16,7 +16,6 @@ use crate::{
     addresses::node_of,
     broker::{Broker, farewell},
     error::BrokerError,
-    greeting,
     topology::{Exchange, Queue},
 };
 
@@ -30,8 +29,6 @@ const TRIES: usize = 4;
 pub struct NodeSeen {
     /// `host:port`.
     pub address: String,
-    /// The version that its greeting names, if it does.
-    pub version: Option<String>,
     /// Why it cannot be used, if it cannot.
     pub fault: Option<BrokerError>,
 }
@@ -66,12 +63,11 @@ impl Broker {
     /// that lets us in. Each of its steps takes `patience` at most.
     pub async fn examine(&self, patience: Duration) -> (Vec<NodeSeen>, Option<Examiner>) {
         let tries = join_all(self.uris().map(|uri| async move {
-            let opened = timeout(patience, self.dial(uri, "examine", patience));
-            let (version, opened) = tokio::join!(timeout(patience, greeting::version(uri)), opened);
-            (uri, version.ok().flatten(), opened.unwrap_or(Err(BrokerError::Timeout(patience))))
+            let opened = timeout(patience, self.dial(uri, "examine", patience)).await;
+            (uri, opened.unwrap_or(Err(BrokerError::Timeout(patience))))
         }));
         let (mut seen, mut examiner) = (Vec::new(), None);
-        for (uri, version, opened) in tries.await {
+        for (uri, opened) in tries.await {
             let fault = match opened {
                 Ok(connection) if examiner.is_none() => {
                     examiner = Some(Examiner { connection, broker: self.clone(), patience });
@@ -83,7 +79,7 @@ impl Broker {
                 }
                 Err(fault) => Some(fault),
             };
-            seen.push(NodeSeen { address: node_of(uri), version, fault });
+            seen.push(NodeSeen { address: node_of(uri), fault });
         }
         (seen, examiner)
     }

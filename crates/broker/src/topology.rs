@@ -42,7 +42,7 @@ pub struct Queue {
     pub dead_letters_to: Option<String>,
     /// How long a message waits at most.
     pub time_to_live: Option<Duration>,
-    /// True if it holds [`QUEUE_LIMIT`] messages and 1 GiB at most. The oldest give way to newer ones.
+    /// True if it holds 100,000 messages and 1 GiB at most. The oldest give way to newer ones.
     pub is_bounded: bool,
     /// The exchange and the keys that feed it.
     pub bindings: Vec<(String, String)>,
@@ -61,7 +61,7 @@ const REDELIVERIES: u32 = 1_000;
 /// For queues that only operators read: reading a message must never use it up.
 const UNLIMITED: u32 = 1_000_000_000;
 /// The maximum of messages on a bounded queue: about 50 MB of notices.
-pub const QUEUE_LIMIT: u32 = 100_000;
+const QUEUE_LIMIT: u32 = 100_000;
 /// The maximum of bytes on a bounded queue. Messages may be as long as the broker takes.
 const QUEUE_BYTES: u32 = 1 << 30;
 
@@ -95,27 +95,6 @@ impl Names {
     #[must_use]
     pub fn unreadable(&self) -> String {
         format!("{}.events.unreadable", self.prefix)
-    }
-
-    /// Events with an unknown routing key, parked for an operator.
-    #[must_use]
-    pub fn unknown_key(&self) -> String {
-        format!("{}.events.unknown_key", self.prefix)
-    }
-
-    /// The exchange that gets a copy of everything on the events exchange. It routes events with a known key to the
-    /// events queue, which has them already: RabbitMQ stores a message once in a queue, however many ways lead there.
-    /// Its alternate exchange gets the rest.
-    #[must_use]
-    pub fn known_keys(&self) -> String {
-        format!("{}.events.known_keys", self.prefix)
-    }
-
-    /// Messages of the events exchange with any other routing key, until ingest has judged them. The exchange that routes
-    /// them there has the same name.
-    #[must_use]
-    pub fn other_keys(&self) -> String {
-        format!("{}.events.other_keys", self.prefix)
     }
 
     /// Jobs that are due: the main lane.
@@ -199,12 +178,15 @@ impl Topology {
         unroutable.bindings = vec![(names.unroutable(), String::new())];
         let mut notices = Queue { is_bounded: true, ..own(names.notices(), UNLIMITED, None) };
         notices.bindings = vec![(names.untaken_notices(), String::new())];
+        let mut events = own(names.events(), REDELIVERIES, Some(names.unreadable()));
+        // By the service's own exchange, events are requeued.
+        for source in [&names.events_exchange, &names.exchange()] {
+            events.bindings.extend(EventType::ALL.map(|event_type| (source.clone(), event_type.to_string())));
+        }
         let mut queues = vec![
-            // By the service's own exchange, events are requeued.
-            Queue::of_events(names, [names.events_exchange.clone(), names.exchange()]),
+            events,
             own(names.rejected(), UNLIMITED, None),
             own(names.unreadable(), UNLIMITED, None),
-            Queue { is_bounded: true, ..own(names.unknown_key(), UNLIMITED, None) },
             own(names.main(), REDELIVERIES, Some(names.dead())),
             own(names.bulk(), REDELIVERIES, Some(names.dead())),
             own(names.slow(), REDELIVERIES, Some(names.dead())),
@@ -221,60 +203,32 @@ impl Topology {
         Self { exchanges, queues }
     }
 
-    /// Separates messages with an unknown routing key from events ([`Names::known_keys`]). The binding that copies the
-    /// messages of the events exchange is not in it.
-    #[must_use]
-    pub fn of_unknown_keys(names: &Names) -> Self {
-        let other_keys = Queue {
-            bindings: vec![(names.other_keys(), String::new())],
-            is_bounded: true,
-            ..Queue::new(names, names.other_keys(), UNLIMITED, None)
-        };
-        Self {
-            exchanges: vec![
-                Exchange::new(names.other_keys(), ExchangeKind::Fanout, None),
-                Exchange::new(names.known_keys(), ExchangeKind::Direct, Some(names.other_keys())),
-            ],
-            queues: vec![Queue::of_events(names, [names.known_keys()]), other_keys],
-        }
-    }
-
-    /// Both together. A queue of both has the bindings of both.
-    #[must_use]
-    pub fn with(mut self, other: Self) -> Self {
-        self.exchanges.extend(other.exchanges);
-        for queue in other.queues {
-            match self.queues.iter_mut().find(|own| own.name == queue.name) {
-                Some(own) => own.bindings.extend(queue.bindings),
-                None => self.queues.push(queue),
-            }
-        }
-        self
-    }
-
     /// Declares everything. Existing exchanges and queues stay as they are.
     ///
     /// # Errors
     /// When the broker refuses, for example because a queue exists with other arguments.
     pub(crate) async fn declare(&self, own_exchange: &str, channel: &Channel) -> Result<(), lapin::Error> {
         for exchange in &self.exchanges {
-            let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
-            let (name, kind) = (exchange.name.as_str().into(), exchange.kind.clone());
-            channel.exchange_declare(name, kind, options, exchange.arguments()).await?;
-            for (source, key) in &exchange.bindings {
-                let (name, source, key) = (exchange.name.as_str(), source.as_str(), key.as_str());
-                let options = ExchangeBindOptions::default();
-                channel.exchange_bind(name.into(), source.into(), key.into(), options, FieldTable::default()).await?;
-            }
+            exchange.declare(channel).await?;
         }
         for queue in &self.queues {
             let options = QueueDeclareOptions { durable: true, ..Default::default() };
             channel.queue_declare(queue.name.as_str().into(), options, queue.arguments(own_exchange)).await?;
-            for (exchange, key) in &queue.bindings {
-                let options = QueueBindOptions::default();
-                let (name, exchange, key) = (queue.name.as_str(), exchange.as_str(), key.as_str());
-                channel.queue_bind(name.into(), exchange.into(), key.into(), options, FieldTable::default()).await?;
-            }
+            queue.bind(channel).await?;
+        }
+        Ok(())
+    }
+
+    /// Declares the events exchange, and the bindings of the events queue.
+    ///
+    /// # Errors
+    /// When the broker refuses, for example because there is no such queue.
+    pub(crate) async fn bind_events(&self, names: &Names, channel: &Channel) -> Result<(), lapin::Error> {
+        for exchange in self.exchanges.iter().filter(|exchange| exchange.name == names.events_exchange) {
+            exchange.declare(channel).await?;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.name == names.events()) {
+            queue.bind(channel).await?;
         }
         Ok(())
     }
@@ -287,6 +241,18 @@ fn text(value: &str) -> AMQPValue {
 impl Exchange {
     const fn new(name: String, kind: ExchangeKind, alternate: Option<String>) -> Self {
         Self { name, kind, alternate, bindings: Vec::new() }
+    }
+
+    /// Declares the exchange and the bindings to it.
+    async fn declare(&self, channel: &Channel) -> Result<(), lapin::Error> {
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        let name = self.name.as_str();
+        channel.exchange_declare(name.into(), self.kind.clone(), options, self.arguments()).await?;
+        for (source, key) in &self.bindings {
+            let (source, key, options) = (source.as_str(), key.as_str(), ExchangeBindOptions::default());
+            channel.exchange_bind(name.into(), source.into(), key.into(), options, FieldTable::default()).await?;
+        }
+        Ok(())
     }
 
     pub(crate) fn arguments(&self) -> FieldTable {
@@ -305,13 +271,14 @@ impl Queue {
         Self { name, delivery_limit, dead_letters_to, time_to_live: None, is_bounded: false, bindings }
     }
 
-    /// The events queue, which these exchanges feed as well.
-    fn of_events(names: &Names, sources: impl IntoIterator<Item = String>) -> Self {
-        let mut events = Self::new(names, names.events(), REDELIVERIES, Some(names.unreadable()));
-        for source in sources {
-            events.bindings.extend(EventType::ALL.map(|event_type| (source.clone(), event_type.to_string())));
+    /// Declares the bindings to the queue.
+    async fn bind(&self, channel: &Channel) -> Result<(), lapin::Error> {
+        for (exchange, key) in &self.bindings {
+            let (name, exchange, key) = (self.name.as_str(), exchange.as_str(), key.as_str());
+            let options = QueueBindOptions::default();
+            channel.queue_bind(name.into(), exchange.into(), key.into(), options, FieldTable::default()).await?;
         }
-        events
+        Ok(())
     }
 
     /// At-least-once dead-lettering needs the strategy, overflow, exchange and queue type. Without any of them the
@@ -349,10 +316,6 @@ mod tests {
         Topology::new(&Names::new("webhooks", "business.events"), &RetrySchedule::default().gaps())
     }
 
-    fn of_unknown_keys() -> Topology {
-        Topology::of_unknown_keys(&Names::new("webhooks", "business.events"))
-    }
-
     #[test]
     fn the_production_schedule_has_a_queue_for_each_gap() {
         let waits: Vec<_> = topology()
@@ -372,7 +335,6 @@ mod tests {
             "webhooks.events",
             "webhooks.events.rejected",
             "webhooks.events.unreadable",
-            "webhooks.events.unknown_key",
             "webhooks.deliveries",
             "webhooks.deliveries.bulk",
             "webhooks.deliveries.slow",
@@ -380,15 +342,14 @@ mod tests {
             "webhooks.unroutable",
             "webhooks.notices",
         ];
-        assert_eq!(names[..10], fixed);
-        let bounded = [fixed[3], fixed[9], "webhooks.events.other_keys"];
-        for queue in topology().queues.into_iter().chain(of_unknown_keys().queues) {
+        assert_eq!(names[..9], fixed);
+        for queue in topology().queues {
             let arguments = queue.arguments("webhooks");
             assert!(!queue.bindings.is_empty() && queue.delivery_limit > 0);
             let keys: Vec<_> = arguments.inner().keys().map(lapin::types::ShortString::as_str).collect();
             assert!(keys.contains(&"x-queue-type"));
             for limit in ["x-max-length", "x-max-length-bytes"] {
-                assert_eq!(keys.contains(&limit), bounded.contains(&queue.name.as_str()), "{}", queue.name);
+                assert_eq!(keys.contains(&limit), queue.name == "webhooks.notices", "{}", queue.name);
             }
             if queue.dead_letters_to.is_some() {
                 assert!(keys.contains(&"x-dead-letter-strategy") && keys.contains(&"x-overflow"), "{keys:?}");
@@ -397,13 +358,9 @@ mod tests {
     }
 
     #[test]
-    fn events_come_by_each_exchange_and_what_has_another_key_by_the_alternate_one() {
-        let [topology, of_unknown_keys] = [topology(), of_unknown_keys()];
-        let known_keys = &of_unknown_keys.exchanges[1];
-        assert_eq!(known_keys.kind, ExchangeKind::Direct);
-        assert_eq!(known_keys.alternate.as_deref(), Some("webhooks.events.other_keys"));
-        let bindings = [&topology, &of_unknown_keys].map(|one| one.queues[0].bindings.clone()).concat();
-        for source in ["business.events", "webhooks.events.known_keys", "webhooks"] {
+    fn events_come_by_each_exchange_under_the_seven_keys_alone() {
+        let bindings = &topology().queues[0].bindings;
+        for source in ["business.events", "webhooks"] {
             let keys = bindings.iter().filter(|(from, _)| from == source).map(|(_, key)| key.as_str());
             let keys: Vec<_> = keys.filter(|key| *key != "webhooks.events").collect();
             assert_eq!(keys, EventType::ALL.map(EventType::as_str), "{source}");

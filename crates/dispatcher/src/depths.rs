@@ -21,10 +21,9 @@ pub(crate) async fn show(broker: Broker, gaps: Vec<Duration>, metrics: Metrics, 
         (queue, gauge)
     };
     let lanes = LaneKind::ALL.map(|kind| (kind.queue(names), metrics.depth.of(kind).clone()));
-    let events = [names.events(), names.other_keys()];
-    let parked =
-        [names.rejected(), names.unreadable(), names.unknown_key(), names.dead(), names.unroutable(), names.notices()];
-    let queues: Vec<_> = lanes.into_iter().chain(events.into_iter().chain(parked).map(with_gauge)).collect();
+    let others =
+        [names.events(), names.rejected(), names.unreadable(), names.dead(), names.unroutable(), names.notices()];
+    let queues: Vec<_> = lanes.into_iter().chain(others.map(with_gauge)).collect();
     let retries: Vec<_> = gaps.iter().map(|gap| with_gauge(names.retry(*gap))).collect();
     let mut look = interval(EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -64,14 +64,6 @@ pub enum Rejection {
         /// What is accepted.
         period: AcceptedPeriod,
     },
-    /// It was published with a routing key that is no event type.
-    #[error("the routing key {key:?} is unknown: the event belongs under {}", .right.map_or("its event_type", EventType::as_str))]
-    UnknownKey {
-        /// The routing key as published.
-        key: String,
-        /// The right one: the body's type, or else what the key can only mean.
-        right: Option<EventType>,
-    },
     /// Its processing panicked.
     #[error("its processing panicked: the log of event-ingest shows where")]
     Panicked,
@@ -146,7 +138,6 @@ impl Rejection {
             Self::Invalid { .. } => "invalid_member",
             Self::TooLarge { .. } => "data_too_large",
             Self::OutOfRange { .. } => "timestamp_out_of_range",
-            Self::UnknownKey { .. } => "unknown_routing_key",
             Self::Panicked => "panicked",
         }
     }
@@ -263,17 +254,6 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(Event::type_of(message.as_bytes()), found, "{message}");
-        }
-        for (key, right, said) in [
-            (
-                "quote.close",
-                Some(EventType::QuoteClosed),
-                r#"the routing key "quote.close" is unknown: the event belongs under quote.closed"#,
-            ),
-            ("", None, r#"the routing key "" is unknown: the event belongs under its event_type"#),
-        ] {
-            let unknown = Rejection::UnknownKey { key: key.to_owned(), right };
-            assert_eq!((unknown.reason(), unknown.to_string().as_str()), ("unknown_routing_key", said));
         }
     }
 

@@ -47,16 +47,6 @@ impl EventType {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
-
-    /// The types that a misspelt routing key may mean: one whose name is the key but for case, blanks and a suffix, or
-    /// those whose names begin with the key, at least up to their dot. An empty key may mean any type.
-    #[must_use]
-    pub fn of_misspelt(routing_key: &str) -> Vec<Self> {
-        let key: String = routing_key.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
-        let is_beginning = key.is_empty() || key.contains('.');
-        let may_mean = |name: &str| key.starts_with(name) || (is_beginning && name.starts_with(&key));
-        Self::ALL.into_iter().filter(|event_type| may_mean(event_type.as_str())).collect()
-    }
 }
 
 /// A name that is not an event type.
@@ -94,37 +84,5 @@ mod tests {
             assert_eq!(known.as_str().parse(), Ok(known));
             assert!(error.to_string().contains(known.as_str()));
         }
-    }
-
-    #[test]
-    fn a_misspelt_routing_key_differs_by_case_blanks_or_a_suffix_and_may_leave_the_type_open() {
-        let types = |keys: &[&str], expected: &[EventType]| {
-            for key in keys {
-                assert_eq!(EventType::of_misspelt(key), expected, "{key:?}");
-            }
-        };
-        types(
-            &["quote.close", "Quote.Closed", "quote.closed.v2", "QUOTE.CLOSED ", " quote. closed", "quote.closed\n"],
-            &[EventType::QuoteClosed],
-        );
-        types(&["delivery_note.Marked_Delivered_2"], &[EventType::DeliveryNoteMarkedDelivered]);
-        types(&["quote.ca"], &[EventType::QuoteCancelled]);
-        types(&["Return_Note."], &[EventType::ReturnNoteCreated]);
-        types(&["quote.c"], &[EventType::QuoteClosed, EventType::QuoteCancelled]);
-        types(&["delivery_note."], &[EventType::DeliveryNoteCreated, EventType::DeliveryNoteMarkedDelivered]);
-        types(&["", " \t"], &EventType::ALL);
-        let others = [
-            "q",
-            "s",
-            "invoice.paid",
-            "quote",
-            "quotes.closed",
-            "quote.reopened",
-            "audit.quote.closed",
-            "#",
-            "a.b",
-            ".",
-        ];
-        types(&others, &[]);
     }
 }

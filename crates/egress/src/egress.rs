@@ -101,7 +101,7 @@ impl Egress {
         let exchange = async {
             let (answer, body) = self.0.send(&request).await?.into_parts();
             let (elapsed, class) = (start.elapsed(), OutcomeClass::of_status(answer.status.as_u16()));
-            let error = (!class.is_success()).then(|| failure_messages::status(&answer, started_at + elapsed));
+            let error = (!class.is_success()).then(|| failure_messages::status(&answer));
             // The status decides. A body that outlasts its time is only cut short.
             answered = Some((class, answer.status.as_u16(), error, elapsed));
             charset = charset::named(&answer.headers);

@@ -13,10 +13,9 @@ use std::{
 use domain::shortened;
 use hyper::{
     HeaderMap, StatusCode,
-    header::{HeaderName, LOCATION, WWW_AUTHENTICATE},
+    header::{HeaderName, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
     http::response::Parts,
 };
-use time::OffsetDateTime;
 use tls::Failure;
 
 use crate::{
@@ -24,16 +23,15 @@ use crate::{
     connect_error::ConnectError,
     limited::{limited, quoted},
     resolver::LookupError,
-    retry_after::RetryAfter,
     tls_messages,
 };
 
 /// The maximum of a header's value in a message, in characters.
 const VALUE: usize = 128;
 
-/// A message about an answer that came at `now`. Says what the receiver asks for, as far as its status or a header is
+/// A message about an answer. Says what the receiver asks for, as far as its status or a header is
 /// meant for that, and that it is in vain.
-pub(crate) fn status(answer: &Parts, now: OffsetDateTime) -> String {
+pub(crate) fn status(answer: &Parts) -> String {
     let (status, headers) = (answer.status, &answer.headers);
     let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
     let gone = if status == StatusCode::GONE { ", which says that this address is gone for good" } else { "" };
@@ -45,7 +43,8 @@ pub(crate) fn status(answer: &Parts, now: OffsetDateTime) -> String {
         None
     };
     let comma = if gone.is_empty() && asked.is_none() { "" } else { "," };
-    let pause = RetryAfter::of(headers, now).map(|pause| format!("{comma} and asked for {pause}")).unwrap_or_default();
+    let pause = values(headers, &RETRY_AFTER).map(|pause| format!("{comma} with Retry-After: {pause}"));
+    let pause = pause.unwrap_or_default();
     let in_vain = if !gone.is_empty() || !pause.is_empty() {
         "; the schedule of attempts is fixed"
     } else if status.is_redirection() && asked.is_some() {
@@ -146,7 +145,6 @@ pub(crate) fn protocol(hyper: Option<&hyper::Error>, io: Option<ErrorKind>) -> S
 #[cfg(test)]
 mod tests {
     use hyper::{Response, header::HeaderValue};
-    use time::macros::datetime;
 
     use super::*;
 
@@ -155,7 +153,7 @@ mod tests {
         for (name, value) in headers {
             answer = answer.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        status(&answer.body(()).unwrap().into_parts().0, datetime!(2026-11-24 10:00 UTC))
+        status(&answer.body(()).unwrap().into_parts().0)
     }
 
     #[test]
@@ -172,14 +170,14 @@ mod tests {
             (
                 429,
                 &[pause],
-                "the receiver answered 429 Too Many Requests and asked for a pause of 2 min; \
+                "the receiver answered 429 Too Many Requests with Retry-After: 120; \
                  the schedule of attempts is fixed",
             ),
             (
                 410,
                 &[pause],
-                "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause \
-                 of 2 min; the schedule of attempts is fixed",
+                "the receiver answered 410 Gone, which says that this address is gone for good, with Retry-After: 120; \
+                 the schedule of attempts is fixed",
             ),
             (
                 308,
@@ -191,7 +189,7 @@ mod tests {
             (
                 302,
                 &[("location", "/busy"), pause],
-                "the receiver answered 302 Found and redirects to /busy, and asked for a pause of 2 min; \
+                "the receiver answered 302 Found and redirects to /busy, with Retry-After: 120; \
                  the schedule of attempts is fixed",
             ),
             (

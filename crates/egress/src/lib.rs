@@ -20,7 +20,6 @@ mod limited;
 mod own_fault;
 mod request;
 mod resolver;
-mod retry_after;
 mod status_line;
 mod tls_messages;
 mod vetted_tcp;

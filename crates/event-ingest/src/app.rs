@@ -1,13 +1,14 @@
 //! Builds, runs and stops the service.
 
 use std::{
+    error::Error,
     future::ready,
     net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use broker::{Attachment, BatchLimit, Closing, Prefetch, Subscription};
+use broker::{Attachment, BatchLimit, Broker, Closing, Prefetch, Subscription};
 use futures_util::future::join_all;
 use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
@@ -22,7 +23,6 @@ use crate::{
     intake::{Intake, StoreTurns, parks},
     metrics::Metrics,
     spans::Spans,
-    unknown_keys::{self, UnknownKeys},
 };
 
 /// The time for which a batch waits for more events while they come faster than that. Their jobs then reach a
@@ -35,6 +35,8 @@ const BATCHES: u16 = 4;
 const PREFETCH: u16 = 1_024;
 /// Bytes of bodies in one batch. Memory holds each batch that is under way, a few times over on its way to the ledger.
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
+/// The interval at which the bindings of the events queue are declared.
+const BINDINGS_INTERVAL: Duration = Duration::from_secs(60);
 const PROCESS: &str = "event-ingest";
 const OPS_PORT: u16 = 9082;
 
@@ -95,12 +97,9 @@ impl App {
                 () = running.database.known() => {}
             }
             let subscribe = || running.broker.subscribe_events(Prefetch::of_small(PREFETCH), attachment.clone());
-            let unknown_keys = judge_unknown_keys(&running, &settings, metrics.clone(), &shutdown);
             let intake = intake(&running, &settings, metrics, &shutdown);
-            tokio::join!(
-                consume(subscribe, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown),
-                unknown_keys
-            );
+            let consuming = consume(subscribe, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown);
+            tokio::join!(consuming, shutdown.run_until_cancelled(keep_bindings(&running.broker)));
         };
         running.essential.run(work).await?;
         running.finish().await;
@@ -136,12 +135,16 @@ fn intake(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &C
     }
 }
 
-/// Judges messages with an unknown routing key until the shutdown.
-async fn judge_unknown_keys(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &CancellationToken) {
-    let (broker, publisher) = (running.broker.clone(), running.publisher.clone());
-    let subscription = broker.subscribe_other_keys(settings.broker.unknown_keys, Prefetch::of(unknown_keys::PREFETCH));
-    let unknown_keys = UnknownKeys { broker, publisher, metrics };
-    unknown_keys.consume(subscription, settings.shutdown.deadline, shutdown).await;
+/// Declares the bindings of the events queue each minute, as anybody may delete one: the events of its type then come back
+/// to their publishers.
+async fn keep_bindings(broker: &Broker) {
+    loop {
+        tokio::time::sleep(BINDINGS_INTERVAL).await;
+        if let Err(error) = broker.bind_events().await {
+            let error = &error as &dyn Error;
+            tracing::warn!(error, "the bindings of the events queue were not declared; trying again in a minute");
+        }
+    }
 }
 
 /// Receives batches until the shutdown, then waits for those under way. Acknowledges what they finish in time. While this

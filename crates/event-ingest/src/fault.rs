@@ -5,7 +5,6 @@
 pub(crate) enum Step {
     Read,
     Store,
-    Judge,
 }
 
 /// Panics at an event whose text contains the value of `WEBHOOKS_FAULT_PANIC`, and then the step: `oops-Read`.

@@ -8,7 +8,6 @@ mod intake;
 mod metrics;
 mod plan;
 mod spans;
-mod unknown_keys;
 mod waiting_events;
 
 pub use app::App;

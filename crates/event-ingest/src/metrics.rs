@@ -7,13 +7,12 @@ use prometheus_client::{
 use service_kit::metrics::{Counters, Register, batch_sizes, from_zero, seconds};
 
 /// What becomes of an event.
-const VERDICTS: [&str; 5] = ["accepted", "unwanted", "duplicate", "rejected", "unknown_key"];
+const VERDICTS: [&str; 4] = ["accepted", "unwanted", "duplicate", "rejected"];
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
     events: Counters,
     pub(crate) deliveries: Counter,
-    pub(crate) unknown_key_dropped: Counter,
     /// 1 while no events are accepted.
     pub(crate) held: Gauge,
     pub(crate) batch_size: Histogram,
@@ -25,11 +24,6 @@ impl Metrics {
         Self {
             events: registry.shown("webhooks_ingest_events", "Events, by outcome", from_zero("outcome", VERDICTS)),
             deliveries: registry.shown("webhooks_ingest_deliveries", "Deliveries made", Counter::default()),
-            unknown_key_dropped: registry.shown(
-                "webhooks_ingest_unknown_key_dropped",
-                "Parked events with an unknown routing key that gave way to newer ones",
-                Counter::default(),
-            ),
             held: registry.shown(
                 "webhooks_ingest_held",
                 "Whether no events are accepted, as this machine's clock and the database's differ by over four minutes",

@@ -59,7 +59,6 @@ fn two_urls_are_enough() {
     assert_eq!(settings.broker.url.expose(), BROKER.1);
     assert_eq!(settings.broker.prefix, "webhooks");
     assert_eq!(settings.broker.events_exchange, "business.events");
-    assert!(settings.broker.unknown_keys);
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(10));
     assert!(settings.broker.tls_files().unwrap().is_empty());
     assert!(settings.database.tls_files().unwrap().is_empty());
@@ -138,7 +137,6 @@ fn every_other_setting_can_come_from_the_environment() {
         ("WEBHOOKS__BROKER__PASSWORD_FILE", "/run/broker"),
         ("WEBHOOKS__BROKER__PREFIX", "test-7.a_b"),
         ("WEBHOOKS__BROKER__EVENTS_EXCHANGE", "other.events"),
-        ("WEBHOOKS__BROKER__UNKNOWN_KEYS", "false"),
         ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s"),
         ("WEBHOOKS__BROKER__MANAGEMENT_URL", "https://mq.internal:15671/rabbit"),
         ("WEBHOOKS__API__LISTEN", "[::1]:0"),
@@ -170,7 +168,6 @@ fn every_other_setting_can_come_from_the_environment() {
     assert_eq!(settings.broker.password_file, Some("/run/broker".into()));
     assert_eq!(settings.broker.prefix, "test-7.a_b");
     assert_eq!(settings.broker.events_exchange, "other.events");
-    assert!(!settings.broker.unknown_keys);
     assert_eq!(settings.broker.confirm_timeout, Duration::from_secs(1));
     assert_eq!(settings.broker.management_url.as_ref().unwrap().as_str(), "https://mq.internal:15671/rabbit");
     assert_eq!(settings.api.listen, "[::1]:0".parse().unwrap());
@@ -280,7 +277,6 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("api.rate_limit_per_minute", "-1", "number"),
         ("api.rate_limit_burst", "0", "number"),
         ("ops.listen", "9090", "address"),
-        ("broker.unknown_keys", "no", "value"),
         ("signing.standard_webhooks", "yes", "value"),
         ("traces.sample_ratio", "1.01", "ratio"),
         ("traces.sample_ratio", "NaN", "ratio"),

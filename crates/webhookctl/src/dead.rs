@@ -56,9 +56,9 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         Command::Discard(discard) => {
             let (ledger, mut counts) = (connect::ledger(settings)?, Counts::default());
             let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
-            let reading = away::broker(discard.read(&broker, &dead, reason, 0, &mut counts).await)?;
+            let reading = away::broker(discard.read(&broker, &dead, reason, &mut counts).await)?;
             let mut gone = 0;
-            if discard.show(&counts, std::slice::from_ref(&reading), lines)? {
+            if discard.show(&counts, &reading, lines)? {
                 for deliveries in deliveries(reading.parked()).chunks(BATCH) {
                     away::database(ledger.deliveries_cancel(deliveries).await)?;
                     away::database(ledger.jobs_unpark(deliveries).await)?;

@@ -48,14 +48,12 @@ pub(crate) struct Counts {
 }
 
 impl Discard {
-    /// Reads a queue, counts its messages by reason, and keeps those that are to be deleted: with those of `kept_before`, as
-    /// many as the limit.
+    /// Reads a queue, counts its messages by reason, and keeps those that are to be deleted, as many as the limit.
     pub(crate) async fn read(
         &self,
         broker: &Broker,
         queue: &str,
         reason: impl Fn(&Parked) -> String,
-        kept_before: usize,
         counts: &mut Counts,
     ) -> Result<Reading, BrokerError> {
         let is_wanted = |parked: &Parked| {
@@ -65,24 +63,23 @@ impl Discard {
             counts.wanted += usize::from(is_wanted);
             is_wanted
         };
-        broker.parked_read(queue, self.limit.saturating_sub(kept_before), is_wanted).await
+        broker.parked_read(queue, self.limit, is_wanted).await
     }
 
     /// Prints the counts and the messages. Returns false if nothing is to be deleted.
     pub(crate) fn show(
         &self,
         counts: &Counts,
-        readings: &[Reading],
+        reading: &Reading,
         lines: impl Fn(&Parked) -> Vec<Value>,
     ) -> anyhow::Result<bool> {
-        let parked = || readings.iter().flat_map(Reading::parked);
-        let count = parked().count();
+        let count = reading.parked().len();
         let more = match counts.wanted - count {
             0 => String::new(),
             more => format!("; beyond the limit: {more} more"),
         };
         output::line(format_args!("parked: {counts}; to discard: {count}{more}"))?;
-        parked().flat_map(lines).try_for_each(output::line)?;
+        reading.parked().iter().flat_map(lines).try_for_each(output::line)?;
         Ok(count > 0 && self.confirm.go_on()?)
     }
 }

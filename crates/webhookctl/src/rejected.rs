@@ -1,6 +1,6 @@
-//! `webhookctl rejected`: events that could not be used, and events with an unknown routing key.
+//! `webhookctl rejected`: events that could not be used.
 
-use broker::{Moved, Parked, Reading};
+use broker::{Moved, Parked};
 use clap::Args;
 use domain::Event;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::{
 
 const REASON: &str = "x-rejected-reason";
 
-/// Events that could not be used, and events with an unknown routing key.
+/// Events that could not be used.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -27,42 +27,27 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
     let broker = connect::broker(settings)?;
     let names = broker.names();
-    // In the order in which their events are listed, requeued and discarded.
-    let queues = match arguments.unreadable {
-        true => vec![names.unreadable()],
-        false => vec![names.rejected(), names.unknown_key()],
-    };
-    let mut done = 0;
+    let queue = if arguments.unreadable { names.unreadable() } else { names.rejected() };
     match arguments.command {
         Command::List { limit } => {
-            for queue in queues {
-                let listed = away::broker(broker.parked_list(&queue, limit - done).await)?;
-                done += listed.len();
-                listed.iter().try_for_each(|parked| output::line(line(parked)))?;
-            }
-            Ok(())
+            let listed = away::broker(broker.parked_list(&queue, limit).await)?;
+            listed.iter().try_for_each(|parked| output::line(line(parked)))
         }
         // Each under its event type. An event that is rejected again is not requeued again.
         Command::Requeue { limit } => {
             let key = |body: &[u8]| Event::type_of(body).map_or_else(|| names.events(), |found| found.to_string());
-            for queue in queues {
-                done += away::broker(broker.parked_move(&queue, key, limit.map(|limit| limit - done)).await)?;
-            }
-            output::line(format_args!("handed {done} event(s) to ingest again"))
+            let moved = away::broker(broker.parked_move(&queue, key, limit).await)?;
+            output::line(format_args!("handed {moved} event(s) to ingest again"))
         }
         Command::Discard(discard) => {
-            let (mut readings, mut counts): (Vec<Reading>, _) = (Vec::new(), Counts::default());
-            for queue in queues {
-                let kept = readings.iter().map(|reading| reading.parked().len()).sum();
-                let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
-                readings.push(away::broker(discard.read(&broker, &queue, reason, kept, &mut counts).await)?);
+            let mut counts = Counts::default();
+            let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
+            let reading = away::broker(discard.read(&broker, &queue, reason, &mut counts).await)?;
+            let mut gone = 0;
+            if discard.show(&counts, &reading, |parked| vec![line(parked)])? {
+                gone = away::broker(reading.discard().await)?;
             }
-            if discard.show(&counts, &readings, |parked| vec![line(parked)])? {
-                for reading in readings {
-                    done += away::broker(reading.discard().await)?;
-                }
-            }
-            output::line(format_args!("discarded {done} event(s)"))
+            output::line(format_args!("discarded {gone} event(s)"))
         }
     }
 }

@@ -73,8 +73,6 @@ async fn left(system: &System, fleet: &Fleet) -> Vec<String> {
         names.dead(),
         names.unroutable(),
         names.rejected(),
-        names.unknown_key(),
-        names.other_keys(),
     ]);
     let outsider = Outsider::connect(&system.amqp_url, &names.events_exchange).await;
     for queue in queues {

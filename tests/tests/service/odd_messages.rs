@@ -58,8 +58,7 @@ async fn messages_with_odd_properties_are_delivered_with_those_behind_them() {
         for (what, properties) in texts.into_iter().chain(headers) {
             let event = || Event::now(EventType::QuoteClosed, tenant);
             publisher.publish(exchange, b"quote.closed", &properties, &event().to_message());
-            // Another key: another consumer. A body without a byte: no event.
-            publisher.publish(exchange, b"quote.\xe9", &properties, &event().to_message());
+            // A body without a byte: no event.
             publisher.publish(exchange, b"quote.closed", &properties, b"");
             system.upstream.publish(&std::array::from_fn::<_, 5, _>(|_| event())).await;
             published += 6;
@@ -68,7 +67,6 @@ async fn messages_with_odd_properties_are_delivered_with_those_behind_them() {
         }
         let odd = u32::try_from(published / 6).unwrap();
         system.upstream.wait_ready(&system.names.rejected(), odd, DEADLINE).await;
-        system.upstream.wait_ready(&system.names.other_keys(), 0, DEADLINE).await;
         assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
     })
     .await;

@@ -134,7 +134,6 @@ async fn messages(system: &System) -> Vec<(String, String)> {
     queues.extend([
         names.events(),
         names.rejected(),
-        names.unknown_key(),
         names.main(),
         names.bulk(),
         names.slow(),

@@ -449,7 +449,23 @@ impl Own {
         are("published_at IS NULL AND returned_at IS NOT NULL AND fault IS NULL", 101).await;
         // They are published once a queue takes them, a minute after they came back.
         self.bind("quote.accepted").await;
-        system.sql("UPDATE outbox SET returned_at = returned_at - interval '2 minutes'").await;
+        let a_minute_later = "UPDATE outbox SET returned_at = returned_at - interval '2 minutes'";
+        system.sql(a_minute_later).await;
+        are("published_at IS NULL", 0).await;
+
+        // After ten tries an event is set aside, until somebody puts it back.
+        store(&[EventType::QuoteCancelled]).await;
+        for tries in 1..10 {
+            are(&format!("returns = {tries} AND fault IS NULL AND event LIKE '%quote.cancelled%'"), 1).await;
+            system.sql(a_minute_later).await;
+        }
+        are("fault = 'no queue took it, 10 times'", 1).await;
+        self.bind("quote.cancelled").await;
+        system.sql(a_minute_later).await;
+        store(&[EventType::QuoteClosed]).await;
+        are("published_at IS NULL AND returns = 10", 1).await;
+        are("published_at IS NULL", 1).await;
+        system.sql("UPDATE outbox SET fault = NULL, returns = 0 WHERE fault LIKE 'no queue%'").await;
         are("published_at IS NULL", 0).await;
     }
 }

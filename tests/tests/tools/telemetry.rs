@@ -125,7 +125,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "le" => value == "+Inf" || value.parse::<f64>().is_ok(),
         "status" => value.len() == 3 && value.parse::<u16>().is_ok(),
         "outcome" => {
-            let ingest = ["accepted", "unwanted", "duplicate", "rejected", "unknown_key"];
+            let ingest = ["accepted", "unwanted", "duplicate", "rejected"];
             let spans = ["exported", "dropped", "refused"];
             ingest.contains(&value)
                 || spans.contains(&value)
@@ -135,17 +135,7 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
         "reason" => value.len() < 20 && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
         "lane" => ["main", "bulk", "slow"].contains(&value),
         "queue" => {
-            let fixed = [
-                "events",
-                "events.other_keys",
-                "other_keys",
-                "rejected",
-                "unreadable",
-                "unknown_key",
-                "dead",
-                "unroutable",
-                "notices",
-            ];
+            let fixed = ["events", "rejected", "unreadable", "dead", "unroutable", "notices"];
             let lanes = ["deliveries", "deliveries.bulk", "deliveries.slow"];
             fixed.contains(&value) || lanes.contains(&value) || value.starts_with("retry.")
         }
@@ -194,11 +184,10 @@ const OF_API: [(&str, &str); 4] = [
     ("webhooks_api_request_seconds", "histogram"),
     ("webhooks_broker_reconnects", "counter"),
 ];
-const OF_INGEST: [(&str, &str); 7] = [
+const OF_INGEST: [(&str, &str); 6] = [
     ("webhooks_database_clock_offset_seconds", "gauge"),
     ("webhooks_ingest_events", "counter"),
     ("webhooks_ingest_deliveries", "counter"),
-    ("webhooks_ingest_unknown_key_dropped", "counter"),
     ("webhooks_ingest_batch_size", "histogram"),
     ("webhooks_ingest_batch_seconds", "histogram"),
     ("webhooks_broker_reconnects", "counter"),
@@ -386,14 +375,13 @@ async fn the_depths_of_the_queues_that_should_be_empty_are_shown() {
             let page = ask(dispatcher, "/metrics").await.text;
             let depths = page.lines().filter(|line| line.starts_with("webhooks_queue_depth{"));
             let (retries, others): (Vec<_>, Vec<_>) = depths.partition(|line| line.contains("retry."));
-            (retries.len() == 1 && others.len() == 8).then_some(())
+            (retries.len() == 1 && others.len() == 6).then_some(())
         })
         .await;
         let names = &system.names;
         for (label, queue, count) in [
             ("rejected", names.rejected(), 3),
             ("unreadable", names.unreadable(), 1),
-            ("unknown_key", names.unknown_key(), 4),
             ("dead", names.dead(), 2),
             ("notices", "webhook.paused".to_owned(), 2),
         ] {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
 mod acks;
+mod bindings;
 mod confirms;
 mod depth;
 mod parking;

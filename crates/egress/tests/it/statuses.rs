@@ -31,11 +31,19 @@ async fn the_status_decides() {
             Status,
             503,
             Some(
-                "the receiver answered 503 Service Unavailable and asked for a pause of 2 min; \
+                "the receiver answered 503 Service Unavailable with Retry-After: 120; \
                   the schedule of attempts is fixed",
             ),
         ),
-        ("503 Busy\r\nRetry-After: <script>", Status, 503, Some("the receiver answered 503 Service Unavailable")),
+        (
+            "503 Busy\r\nRetry-After: soon\t\u{202e}",
+            Status,
+            503,
+            Some(
+                "the receiver answered 503 Service Unavailable with Retry-After: soon\\t\\u{202e}; \
+                  the schedule of attempts is fixed",
+            ),
+        ),
         ("200 OK\r\nRetry-After: 120", Success, 200, None),
         ("500 Oops", Status, 500, Some("the receiver answered 500 Internal Server Error")),
         ("599 Oops", Status, 599, Some("the receiver answered 599")),

@@ -62,9 +62,6 @@ pub struct Broker {
     /// The exchange that events are published to.
     #[serde(deserialize_with = "parse::exchange")]
     pub events_exchange: String,
-    /// True if event-ingest parks events with an unknown routing key.
-    #[serde(deserialize_with = "parse::value")]
-    pub unknown_keys: bool,
     /// How long the broker may take to confirm a message; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub confirm_timeout: Duration,

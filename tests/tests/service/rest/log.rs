@@ -110,8 +110,8 @@ async fn failures_are_told_in_words() {
             (
                 gone.url("/"),
                 "status",
-                "the receiver answered 410 Gone, which says that this address is gone for good, and asked for a pause \
-                 of 2 h; the schedule of attempts is fixed"
+                "the receiver answered 410 Gone, which says that this address is gone for good, with \
+                 Retry-After: 7200; the schedule of attempts is fixed"
                     .to_owned(),
             ),
         ];

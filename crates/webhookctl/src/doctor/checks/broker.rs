@@ -16,7 +16,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         return vec![Finding::note("broker.connection", "not looked at: broker.url cannot be used")];
     };
     let mut findings = connection(seen);
-    findings.extend(version(seen, observed.cluster()));
+    findings.extend(observed.cluster().and_then(version));
     if seen.inside.is_none() {
         findings.push(Finding::note("broker.rest", "not looked at: queues, ingests and dispatchers"));
     }
@@ -80,17 +80,14 @@ fn message_size(accepts_larger: &Looked<bool>) -> Finding {
     }
 }
 
-fn version(seen: &BrokerSeen, cluster: Option<&ClusterSeen>) -> Option<Finding> {
+fn version(cluster: &ClusterSeen) -> Option<Finding> {
     let id = "broker.version";
-    let of_cluster = cluster.into_iter().flat_map(|seen| &seen.nodes).filter_map(ClusterNode::version);
-    let mut versions: Vec<_> = seen.nodes.iter().filter_map(|node| node.version.as_deref()).chain(of_cluster).collect();
+    let mut versions: Vec<_> = cluster.nodes.iter().filter_map(ClusterNode::version).collect();
     versions.sort_unstable();
     versions.dedup();
     let told = versions.join(", ");
     if versions.is_empty() {
-        let is_inside = seen.inside.is_some();
-        return is_inside
-            .then(|| Finding::note(id, "not seen over TLS: the management API shows it (broker.management_url)"));
+        return None;
     }
     let is_old = |version: &&str| number(version).is_some_and(|number| number < OLDEST);
     Some(match versions.iter().any(is_old) {

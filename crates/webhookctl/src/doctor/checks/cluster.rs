@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::{
     finding::{Finding, many},
-    observed::{Binding, ClusterNode, ClusterQueue, ClusterSeen, Observed},
+    observed::{Binding, ClusterNode, ClusterQueue, ClusterSeen, InsideSeen, Observed},
 };
 
 /// What a policy must not do: it would take messages away, or refuse them.
@@ -29,7 +29,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
             return vec![Finding::warning("cluster.nodes", format!("not seen: {why}"), remedy)];
         }
         None => {
-            let text = "not looked at: nodes, members, leaders, policies, bindings. Set broker.management_url \
+            let text = "not looked at: version, nodes, members, leaders, policies, bindings. Set broker.management_url \
                         (WEBHOOKS__BROKER__MANAGEMENT_URL), such as http://HOST:15672";
             let is_there = observed.inside().is_some();
             return is_there.then(|| Finding::note("cluster.nodes", text)).into_iter().collect();
@@ -44,6 +44,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         findings.extend(leaders(&ours, &seen.nodes));
         findings.extend(policies(&ours, &seen.vhost));
         findings.push(bindings(seen, observed));
+        findings.extend(observed.inside().map(|inside| other_bindings(seen, inside)).unwrap_or_default());
     }
     findings
 }
@@ -199,17 +200,48 @@ fn bindings(seen: &ClusterSeen, observed: &Observed) -> Finding {
     let is_there =
         |queue: &str| !observed.inside().is_some_and(|inside| matches!(inside.queues.get(queue), Some(Seen::Missing)));
     let missing: Vec<_> = seen.wanted.difference(&seen.bindings).filter(|one| is_there(&one.destination)).collect();
-    match missing.as_slice() {
-        [] => Finding::ok(id, format!("all {} are there", many(seen.wanted.len(), "binding"))),
-        [Binding { source, destination, routing_key }, ..] => Finding::error(
-            id,
-            format!(
-                "{} missing, such as {source} to {destination} by {routing_key:?}: messages go astray",
-                many(missing.len(), "binding")
-            ),
-            "webhookctl dead list declares them again (those of known_keys and other_keys: event-ingest, once started anew). Lost events have to be published again",
-        ),
+    if missing.is_empty() {
+        return Finding::ok(id, format!("all {} are there", many(seen.wanted.len(), "binding")));
     }
+    let text = format!("{} missing: {}: messages go astray", many(missing.len(), "binding"), told(&missing));
+    let remedy = "event-ingest declares those of the events queue within a minute, and webhookctl dead list declares all. Messages \
+                  without a queue came back to their publishers, or are on the queue for unroutable messages";
+    Finding::error(id, text, remedy)
+}
+
+/// Bindings that the service does not declare: to the service's own queues and exchanges, or from the events exchange.
+fn other_bindings(seen: &ClusterSeen, inside: &InsideSeen) -> Vec<Finding> {
+    let id = "cluster.other_bindings";
+    // RabbitMQ itself binds each queue to the exchange without a name.
+    let others = seen.bindings.difference(&seen.wanted).filter(|one| !one.source.is_empty());
+    let is_ours = |name: &String| inside.queues.contains_key(name) || inside.exchanges.contains_key(name);
+    let (ours, others): (Vec<_>, Vec<_>) = others.partition(|one| is_ours(&one.destination));
+    let events = &inside.names.events_exchange;
+    let of_events: Vec<_> = others.into_iter().filter(|one| one.source == *events).collect();
+    let mut findings = Vec::new();
+    if !ours.is_empty() {
+        let text = format!("{} that no service declares: {}", many(ours.len(), "binding"), told(&ours));
+        let remedy = "remove it (management plugin: the queue's page, Unbind), unless it is meant: what comes that way and is no \
+                      event is rejected";
+        findings.push(Finding::warning(id, text, remedy));
+    }
+    if !of_events.is_empty() {
+        let text = format!(
+            "{} of others: {}. An event that only others take under its routing key does not come back to its publisher",
+            many(of_events.len(), "binding"),
+            told(&of_events)
+        );
+        findings.push(Finding::note(id, text));
+    }
+    findings
+}
+
+fn told(bindings: &[&Binding]) -> String {
+    let told = |Binding { source, destination, routing_key }: &&Binding| {
+        format!("{source} to {destination} by {routing_key:?}")
+    };
+    let told: Vec<_> = bindings.iter().map(told).collect();
+    listed(&told.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// The first names.

@@ -31,8 +31,8 @@ fn present(inside: &InsideSeen) -> Finding {
     };
     let (queues, exchanges) = (missing(&inside.queues), missing(&inside.exchanges));
     let mut remedy =
-        "webhookctl dead list declares what is missing (so does each service that connects; event-ingest alone \
-                      declares known_keys and other_keys). Lost jobs come back from the ledger within minutes"
+        "webhookctl dead list declares what is missing (so does each service that connects). Lost jobs come \
+                      back from the ledger within minutes"
             .to_owned();
     if queues.contains(&inside.names.events()) {
         remedy += "; events that were waiting there are stored nowhere else: they have to be published again";
@@ -112,14 +112,6 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
             "queues.unreadable",
             format!("the broker parked {} that no ingest could receive or finish, or that expired", many(ready, "event")),
             "webhookctl rejected list --unreadable shows why (operators' pages: WebhooksUnreadableEvents); once the cause is fixed, webhookctl rejected requeue --unreadable; do not purge the queue before a look",
-        ),
-    }));
-    findings.extend(ready(&names.unknown_key()).map(|ready| match ready {
-        0 => Finding::ok("queues.unknown_key", "no event with an unknown routing key is parked"),
-        _ => Finding::warning(
-            "queues.unknown_key",
-            format!("{} with an unknown routing key", many(ready, "event")),
-            "webhookctl rejected list shows the right key of each; have the upstream service fixed; then webhookctl rejected requeue, or discard",
         ),
     }));
     findings.extend(ready(&names.dead()).map(|ready| match ready {

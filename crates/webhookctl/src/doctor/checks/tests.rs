@@ -13,14 +13,13 @@ use time::{OffsetDateTime, macros::datetime};
 use super::{super::finding::Level, super::observed::*, *};
 
 const NOW: OffsetDateTime = datetime!(2026-03-10 12:00 UTC);
-const QUEUES: [&str; 10] = [
+const QUEUES: [&str; 9] = [
     "w.events",
     "w.deliveries",
     "w.deliveries.bulk",
     "w.deliveries.slow",
     "w.events.rejected",
     "w.events.unreadable",
-    "w.events.unknown_key",
     "w.dead",
     "w.unroutable",
     "w.notices",
@@ -102,7 +101,7 @@ fn well() -> Observed {
         names: Names::new("w", "events"),
         sentinel: Some(("generation".to_owned(), queue(0, 0))),
     };
-    let node = NodeSeen { address: "rabbit:5672".to_owned(), version: Some("3.13.7".to_owned()), fault: None };
+    let node = NodeSeen { address: "rabbit:5672".to_owned(), fault: None };
     Observed {
         settings: SettingsSeen { keep: Duration::from_secs(86_400 * 30), max_connections: 8, ..Default::default() },
         database: Database::Seen(Box::new(database)),
@@ -357,11 +356,12 @@ fn the_broker_and_its_queues_are_judged() {
         inside(seen).accepts_larger = Some(Err("no answer".to_owned()));
     });
     only("broker.version", Error, "3.9.29", |seen| {
-        seen.broker.as_mut().unwrap().nodes[0].version = Some("3.9.29".to_owned());
+        let rabbit = Application { name: "rabbit".to_owned(), version: "3.9.29".to_owned() };
+        cluster_of(seen).nodes[0].applications = vec![rabbit];
     });
     only("broker.connection", Warning, "other:5672: no answer within 4s", |seen| {
         let fault = Some(BrokerError::Timeout(Duration::from_secs(4)));
-        let other = NodeSeen { address: "other:5672".to_owned(), version: None, fault };
+        let other = NodeSeen { address: "other:5672".to_owned(), fault };
         seen.broker.as_mut().unwrap().nodes.push(other);
     });
     only("queues.present", Error, "the queue w.notices is missing", |seen| set(seen, "w.notices", Seen::Missing));
@@ -378,9 +378,6 @@ fn the_broker_and_its_queues_are_judged() {
     only("queues.dead", Error, "1 dead letter", |seen| set(seen, "w.dead", queue(1, 0)));
     only("queues.rejected", Warning, "2 events were rejected", |seen| set(seen, "w.events.rejected", queue(2, 0)));
     only("queues.unreadable", Error, "parked 1 event", |seen| set(seen, "w.events.unreadable", queue(1, 0)));
-    only("queues.unknown_key", Warning, "4 events with an unknown", |seen| {
-        set(seen, "w.events.unknown_key", queue(4, 0));
-    });
     only("queues.unroutable", Error, "3 messages", |seen| set(seen, "w.unroutable", queue(3, 0)));
     only("queues.notices", Warning, "0 consumers", |seen| set(seen, "w.notices", queue(1_001, 0)));
     let none = broken(|seen| inside(seen).queues.values_mut().for_each(|queue| *queue = Seen::Missing));
@@ -516,6 +513,28 @@ fn the_cluster_is_judged() {
     });
     only("cluster.waits", Warning, "after 60 s", |seen| nodes(seen)[1].net_ticktime = Some(json!(60)));
     only("cluster.bindings", Error, "webhooks to w.events by \"events\"", |seen| cluster_of(seen).bindings.clear());
+}
+
+#[test]
+fn bindings_that_no_service_declares_are_named() {
+    let binding = |(source, destination, routing_key): (&str, &str, &str)| Binding {
+        source: source.to_owned(),
+        destination: destination.to_owned(),
+        routing_key: routing_key.to_owned(),
+    };
+    let mut observed = well();
+    let others = [
+        ("", "w.events", "w.events"),
+        ("other.events", "w.events", "#"),
+        ("events", "audit", "#"),
+        ("w.notices", "crm", "webhook.*"),
+    ];
+    cluster_of(&mut observed).bindings.extend(others.map(binding));
+    let found = all(&observed).into_iter().filter(|finding| finding.id == "cluster.other_bindings");
+    let found: Vec<_> = found.map(|Finding { level, text, .. }| (level, text)).collect();
+    let [(Level::Warning, of_ours), (Level::Note, of_events)] = found.as_slice() else { panic!("{found:?}") };
+    assert!(of_ours.starts_with("1 binding ") && of_ours.contains("other.events to w.events by \"#\""), "{of_ours}");
+    assert!(of_events.starts_with("1 binding ") && of_events.contains("events to audit by \"#\""), "{of_events}");
 }
 
 #[test]

@@ -77,8 +77,8 @@ impl Environment {
         Names::new(&self.prefix, &format!("{}.business", self.prefix))
     }
 
-    pub(crate) fn topologies(&self) -> [Topology; 2] {
-        [Topology::new(&self.names(), &self.schedule.gaps()), Topology::of_unknown_keys(&self.names())]
+    pub(crate) fn topology(&self) -> Topology {
+        Topology::new(&self.names(), &self.schedule.gaps())
     }
 
     /// The demonstration's own database, on the server of `DATABASE_URL`.

@@ -36,8 +36,8 @@ pub(crate) async fn remove(environment: &Environment) -> Vec<String> {
 async fn delete_queues(environment: &Environment) -> Result<(), lapin::Error> {
     let connection = Connection::connect(&environment.servers.amqp_url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
-    let topologies = environment.topologies();
-    for queue in topologies.iter().flat_map(|one| &one.queues) {
+    let topology = environment.topology();
+    for queue in &topology.queues {
         channel.queue_delete(queue.name.as_str().into(), QueueDeleteOptions::default()).await?;
     }
     let url = environment.database_url();
@@ -46,7 +46,7 @@ async fn delete_queues(environment: &Environment) -> Result<(), lapin::Error> {
         let queue = environment.names().generation(row.get::<_, &str>(0).parse().unwrap_or_default());
         channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await?;
     }
-    for exchange in topologies.iter().flat_map(|one| &one.exchanges) {
+    for exchange in &topology.exchanges {
         channel.exchange_delete(exchange.name.as_str().into(), ExchangeDeleteOptions::default()).await?;
     }
     connection.close(200, "bye".into()).await

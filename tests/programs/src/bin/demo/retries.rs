@@ -102,8 +102,7 @@ async fn nothing_follows(
     let expected = [domain::EventType::ALL.len(), FAILURES + 1, environment.schedule.steps().len() + 1];
     same("requests for /always-ok, /fails-twice, /always-fails", &expected, &counts(&receiver.received()))?;
     let notices = environment.names().notices();
-    let mut queues: Vec<_> =
-        environment.topologies().into_iter().flat_map(|one| one.queues).map(|queue| queue.name).collect();
+    let mut queues: Vec<_> = environment.topology().queues.into_iter().map(|queue| queue.name).collect();
     queues.retain(|queue| *queue != notices);
     soon("messages left in the queues", &Vec::<String>::new(), || async {
         let mut left = Vec::new();
