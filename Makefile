@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume pictures release-contracts package package-check images images-check compose-check deploy-check toolchain
+.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume pictures package package-check images images-check compose-check deploy-check toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -133,9 +133,6 @@ pictures: toolchain ## Make the README's pictures of the console anew
 	@SKIP= $(WITH_STACK) deploy/local/it console::pictures
 	@cp target/console/webhooks-1200-light.png crates/console/pictures/webhooks.png
 	@cp target/console/webhook-1200-dark.png crates/console/pictures/webhook.png
-
-release-contracts: ## Keep the messages' contracts as the released ones (proto-schemas/CHANGES.md)
-	@cp proto-schemas/*.schema.json proto-schemas/asyncapi.yaml proto-schemas/released/
 
 package: toolchain ## Make a Debian package of the services, their systemd units and the documentation, in target/package
 	@deploy/local/package
