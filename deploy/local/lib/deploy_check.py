@@ -157,7 +157,7 @@ def main():
         refused += [*schemas(made[0]), *rules(made[0]), *open_networks(made[0], policy.get("receivers", {}).get("except", []))]
         name = " and ".join(path.stem for path in files)
         report(f"{name}: {len(made[0])} manifests", refused)
-    for path in (EXAMPLES / name for name in ("rabbitmq.yaml", "postgres.yaml", "monitors.yaml")):
+    for path in (EXAMPLES / name for name in ("rabbitmq.yaml", "postgres.yaml", "monitors.yaml", "keda.yaml")):
         report(path.name, schemas(list(yaml.safe_load_all(path.read_text()))))
     report("wrong values", wrong_values())
     code, _, text = run(FOLDER / "venv/bin/hadolint", ROOT / "deploy/Containerfile")
