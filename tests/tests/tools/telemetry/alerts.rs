@@ -72,11 +72,6 @@ fn rules() -> Vec<Rule> {
     rules
 }
 
-/// The alerts on database and broker, as their runbooks are named in links.
-pub(crate) fn anchors_of_servers() -> BTreeSet<String> {
-    rules_of(SERVERS).0.into_iter().map(|rule| rule.alert.to_lowercase()).filter(|alert| !alert.is_empty()).collect()
-}
-
 /// The beginnings of names that exporters of database, broker and disks have.
 const OF_EXPORTERS: [&str; 5] = ["cnpg_", "pg_", "rabbitmq_", "kubelet_", "node_"];
 
