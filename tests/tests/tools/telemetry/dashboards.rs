@@ -31,6 +31,9 @@ const DASHBOARDS: [(&str, &str); 2] = [
     ("deeper", include_str!("../../../../deploy/grafana/dashboards/deeper.json")),
 ];
 
+/// The example of scaling, whose queries ask for the same metrics.
+const KEDA: &str = include_str!("../../../../deploy/helm/examples/keda.yaml");
+
 /// Where the runbooks are published, as in the alerts.
 const PUBLISHED: &str = "https://docs.example.com/webhooks/runbooks.md";
 
@@ -125,17 +128,17 @@ fn panels_have_their_places_and_the_overview_fits_a_screen() {
 }
 
 #[test]
-fn dashboards_ask_for_metrics_that_exist() {
+fn dashboards_and_scaling_ask_for_metrics_that_exist() {
     let described: BTreeSet<_> = described().into_keys().collect();
     let ends = ["_total", "_bucket", "_sum", "_count", "_info", ""];
-    for (name, dashboard) in dashboards() {
-        for (place, expr) in questions(&dashboard) {
-            let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            for word in words.filter(|word| word.starts_with("webhooks_") || word.starts_with("process_")) {
-                let is_known =
-                    ends.iter().any(|end| word.strip_suffix(end).is_some_and(|family| described.contains(family)));
-                assert!(is_known || word == "webhooks_build_info", "{name}: {place} asks for {word}");
-            }
+    let mut asked = vec![("keda.yaml".to_owned(), KEDA.to_owned())];
+    asked.extend(dashboards().iter().flat_map(|(_, dashboard)| questions(dashboard)));
+    for (place, expr) in asked {
+        let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for word in words.filter(|word| word.starts_with("webhooks_") || word.starts_with("process_")) {
+            let is_known =
+                ends.iter().any(|end| word.strip_suffix(end).is_some_and(|family| described.contains(family)));
+            assert!(is_known || word == "webhooks_build_info", "{place} asks for {word}");
         }
     }
 }
