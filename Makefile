@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume pictures release-contracts package package-check images images-check compose-check deploy-check toolchain
+.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume pictures package package-check images images-check compose-check deploy-check toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -134,9 +134,6 @@ pictures: toolchain ## Make the README's pictures of the console anew
 	@cp target/console/webhooks-1200-light.png crates/console/pictures/webhooks.png
 	@cp target/console/webhook-1200-dark.png crates/console/pictures/webhook.png
 
-release-contracts: ## Keep the messages' contracts as the released ones (proto-schemas/CHANGES.md)
-	@cp proto-schemas/*.schema.json proto-schemas/asyncapi.yaml proto-schemas/released/
-
 package: toolchain ## Make a Debian package of the services, their systemd units and the documentation, in target/package
 	@deploy/local/package
 
@@ -153,8 +150,8 @@ images-check: images ## Run it as strict orchestrators do: any user, no rights, 
 compose-check: images ## Bring up deploy/compose.yaml as a whole and deliver an event, as root; pulls nothing
 	@deploy/local/compose
 
-deploy-check: ## Check the Helm chart, its examples and the Containerfile (ARGS=--prove breaks them, to see the checks fail)
-	@deploy/local/deploy-check $(ARGS)
+deploy-check: ## Check the Helm chart, its examples and the Containerfile
+	@deploy/local/deploy-check
 
 toolchain:
 	@command -v cargo >/dev/null || { echo "Rust is missing: install the stable toolchain with rustup, then run make again" >&2; exit 1; }

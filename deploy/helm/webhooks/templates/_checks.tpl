@@ -144,17 +144,4 @@
 {{- if and .Values.monitoring.prometheusRule.enabled (not .Values.monitoring.prometheusRule.runbookUrl) -}}
 {{- fail "monitoring.prometheusRule.runbookUrl is not set: the address where you publish deploy/runbooks.md" -}}
 {{- end -}}
-{{- with .Values.keda -}}
-{{- if .enabled -}}
-{{- if not .broker.existingSecret -}}
-{{- fail (printf "keda.broker.existingSecret is not set: name a Secret of namespace %s, in which %s holds one address of the broker" $.Release.Namespace .broker.urlKey) -}}
-{{- end -}}
-{{- range $name := list "dispatcher" "eventIngest" -}}
-{{- $values := index $.Values.keda $name -}}
-{{- if gt (int $values.minReplicas) (int $values.maxReplicas) -}}
-{{- fail (printf "keda.%s.minReplicas (%d) is greater than maxReplicas (%d)" $name (int $values.minReplicas) (int $values.maxReplicas)) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
 {{- end }}

@@ -4,7 +4,7 @@
 {{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The beginning of every name. 40 characters leave room for the longest ending, and for `keda-hpa-`. */}}
+{{/* The beginning of every name. 40 characters leave room for the longest ending, and for `keda-hpa-` of KEDA. */}}
 {{- define "webhooks.fullname" -}}
 {{- $name := include "webhooks.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -70,9 +70,4 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- else if .Values.httpRoute.enabled -}}
 {{ ternary "https" "http" .Values.httpRoute.https }}://{{ .Values.httpRoute.host }}
 {{- end -}}
-{{- end }}
-
-{{/* The beginning of every queue's name. */}}
-{{- define "webhooks.prefix" -}}
-{{ dig "broker" "prefix" "webhooks" .Values.settings }}
 {{- end }}

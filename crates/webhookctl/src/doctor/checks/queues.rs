@@ -111,7 +111,7 @@ fn parked(inside: &InsideSeen) -> Vec<Finding> {
         _ => Finding::error(
             "queues.unreadable",
             format!("the broker parked {} that no ingest could receive or finish, or that expired", many(ready, "event")),
-            "webhookctl rejected list --unreadable shows why (operators' pages: WebhooksUnreadableEvents); once the cause is fixed, webhookctl rejected requeue --unreadable; do not purge the queue before a look",
+            "webhookctl rejected list --unreadable shows why (operators' pages: WebhooksParked); once the cause is fixed, webhookctl rejected requeue --unreadable; do not purge the queue before a look",
         ),
     }));
     findings.extend(ready(&names.dead()).map(|ready| match ready {

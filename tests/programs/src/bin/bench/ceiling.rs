@@ -27,10 +27,3 @@ pub(crate) async fn flood(bench: &Bench, size: usize, count: u64) -> Round {
 pub(crate) async fn pace(bench: &Bench, size: usize, per_second: f64, lasting: Duration) -> Latencies {
     bench.paced(&bench.publisher, bench.bare.load(size), GROUP, per_second, lasting).await
 }
-
-/// Like `pace`, with the CPU per message in microseconds.
-pub(crate) async fn cost(bench: &Bench, size: usize, per_second: f64, lasting: Duration) -> (Latencies, f64) {
-    let before = usage(bench);
-    let latencies = pace(bench, size, per_second, lasting).await;
-    (latencies, usage(bench).since(&before).sum() / (per_second * lasting.as_secs_f64()))
-}

@@ -10,12 +10,12 @@ use uuid::Uuid;
 use crate::{bench::Bench, environment::Environment, load::SMALL, report::Figure, round::Round};
 
 const ROWS: u32 = 1_000_000;
-pub(crate) const FEW: usize = 10;
+const FEW: usize = 10;
 const MANY: usize = 10_000;
 // This many take seconds, also on a fast machine.
 const DELIVERIES: u64 = 24_000;
 const TURNS: usize = 2;
-pub(crate) const MOST: f64 = 1.2;
+const MOST: f64 = 1.2;
 
 /// CPU per delivery with 0 and with 1,000,000 rows of history.
 pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
@@ -60,7 +60,7 @@ pub(crate) async fn ready(environment: &Environment<'_>, webhooks: usize) -> Vec
 }
 
 /// CPU per delivery on each side. The sides take turns, so that they share whatever else this machine does.
-pub(crate) async fn in_turns<const N: usize>(sides: [(&Environment<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
+async fn in_turns<const N: usize>(sides: [(&Environment<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
     let mut rounds = [const { Vec::<Round>::new() }; N];
     for _ in 0..TURNS {
         for (((environment, tenants), rounds), name) in sides.iter().zip(&mut rounds).zip(names) {

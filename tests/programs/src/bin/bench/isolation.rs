@@ -1,9 +1,9 @@
 //! One tenant cannot slow another (crates/README.md, fairness). Measures a healthy tenant's latency alone, and beside a
 //! tenant whose receivers hang, beside many tenants whose receivers fail together, and beside a burst of a tenant with very
-//! many webhooks. `CASES='b d'` measures these alone, and case h, which takes ten minutes, is measured only if it is named.
+//! many webhooks. `CASES='b d'` measures these alone.
 
 mod fan_out;
-mod further;
+mod flooded_api;
 mod platform;
 
 use std::time::Duration;
@@ -47,14 +47,8 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     }
     figures.extend(platform::measure(bench, &names).await);
     let is_named = |name: &str| names.split(' ').any(|one| one == name);
-    if names.is_empty() || is_named("g") {
-        figures.extend(further::restarts(bench).await);
-    }
-    if is_named("h") {
-        figures.extend(further::slow_but_well(bench).await);
-    }
     if names.is_empty() || is_named("i") {
-        figures.extend(further::flooded_api(bench).await);
+        figures.extend(flooded_api::measure(bench).await);
     }
     if names.is_empty() || is_named("j") {
         figures.extend(fan_out::measure(bench).await);

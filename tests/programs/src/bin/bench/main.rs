@@ -6,7 +6,6 @@ mod bare;
 mod bench;
 mod ceiling;
 mod child;
-mod depth;
 mod environment;
 mod flood;
 mod growth;
@@ -20,9 +19,7 @@ mod moderate;
 mod outcome;
 mod publisher;
 mod report;
-mod retries;
 mod round;
-mod scaling;
 mod sink;
 mod throughput;
 mod usage;
@@ -36,20 +33,8 @@ use report::Figure;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The parts, in the order in which they are measured.
-const PARTS: [&str; 12] = [
-    "throughput",
-    "latency",
-    "moderate",
-    "isolation",
-    "flood",
-    "scaling",
-    "retries",
-    "memory",
-    "backlog",
-    "webhooks",
-    "history",
-    "depth",
-];
+const PARTS: [&str; 9] =
+    ["throughput", "latency", "moderate", "isolation", "flood", "memory", "backlog", "webhooks", "history"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> std::io::Result<ExitCode> {
@@ -100,12 +85,9 @@ async fn figures_of(part: &str, bench: &Bench) -> Vec<Figure> {
         "moderate" => moderate::measure(bench).await,
         "isolation" => isolation::measure(bench).await,
         "flood" => flood::measure(bench).await,
-        "scaling" => scaling::measure(bench).await,
-        "retries" => retries::measure(bench).await,
         "memory" => memory::measure(bench).await,
         "backlog" => growth::with_backlog(bench).await,
         "webhooks" => growth::with_webhooks(bench).await,
-        "history" => growth::with_history(bench).await,
-        _ => depth::measure(bench).await,
+        _ => growth::with_history(bench).await,
     }
 }

@@ -3,7 +3,6 @@
 
 mod activation;
 mod calls;
-mod cpu;
 mod deletion;
 mod operation;
 mod rebuild;
@@ -34,10 +33,8 @@ use seed::Seeded;
 use size::Size;
 use statements::Statements;
 
-/// The parts, in the order in which they are measured: `soak` without a full ledger, `cpu` before anything else has
-/// run, `deletion` before the parts that publish jobs.
-pub(crate) const PARTS: [&str; 8] =
-    ["soak", "cpu", "calls", "retention", "deletion", "recovery", "activation", "rebuild"];
+/// The parts, in the order in which they are measured: `soak` without a full ledger, `deletion` before the parts that publish jobs.
+pub(crate) const PARTS: [&str; 7] = ["soak", "calls", "retention", "deletion", "recovery", "activation", "rebuild"];
 const SOAK: &str = PARTS[0];
 
 /// At its default rate a recovery would show nothing but that rate. The part `retention` needs days beyond the default
@@ -112,7 +109,6 @@ impl<'s> Volume<'s> {
 
     async fn figures_of(&self, part: &str) -> Vec<Figure> {
         match part {
-            "cpu" => cpu::measure(self).await,
             "calls" => calls::measure(self).await,
             "retention" => retention::measure(self).await,
             "deletion" => deletion::measure(self).await,

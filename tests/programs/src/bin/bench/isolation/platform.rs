@@ -28,11 +28,11 @@ const LATEST: f64 = 2_000.0;
 /// The maximum of megabytes of a dispatcher, with the kernel's memory for its sockets.
 const MEMORY: f64 = 150.0;
 /// Retries come back soon.
-pub(super) const SCHEDULE: &str = "10s,20s,30s,45s,60s";
+const SCHEDULE: &str = "10s,20s,30s,45s,60s";
 const LARGE: usize = 250 * 1024;
 
 /// The path of receivers that hang together.
-pub(super) const HANGS: &str = "/hang/platform";
+const HANGS: &str = "/hang/platform";
 
 /// The behaviour of the failing receivers.
 #[derive(Clone, Copy)]

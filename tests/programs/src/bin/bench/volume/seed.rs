@@ -47,8 +47,6 @@ pub(super) struct Seeded {
     pub(super) other: Uuid,
     /// A tenant with as many webhooks as it may have.
     pub(super) full: Uuid,
-    /// Tenants with one webhook each.
-    pub(super) few: Vec<Uuid>,
 }
 
 /// Writes what the parts need. The long history and the small webhook are always written.
@@ -121,7 +119,6 @@ async fn register(environment: &Environment<'_>, size: Size) -> Seeded {
     let other = environment.webhooks(1, 1, "/ok/ok").await[0];
     let tenants = usize::try_from(size.of(OTHER_WEBHOOKS).div_ceil(OF_TENANT)).expect("a small number");
     let others = environment.webhooks(tenants, usize::try_from(OF_TENANT).expect("a small number"), "/ok/large").await;
-    let few = environment.webhooks(crate::growth::FEW, 1, "/ok/ok").await;
     let ids = environment.rows(&format!("SELECT id::text FROM webhooks WHERE tenant_id = '{large}' ORDER BY id")).await;
     let id = |nth: usize| -> Uuid { ids[nth].get::<_, &str>(0).parse().expect("it is an id") };
     let all = domain::EventType::ALL.map(domain::EventType::as_str).join(",");
@@ -129,7 +126,7 @@ async fn register(environment: &Environment<'_>, size: Size) -> Seeded {
     let (history, waiting, paused, retrying, small) = (id(0), id(1), id(2), id(3), id(4));
     environment.sql(&format!("UPDATE webhooks SET is_active = false WHERE id IN ('{waiting}', '{paused}')")).await;
     let today = OffsetDateTime::now_utc().date();
-    Seeded { today, large, history, waiting, paused, retrying, small, other, full: others[0], few }
+    Seeded { today, large, history, waiting, paused, retrying, small, other, full: others[0] }
 }
 
 /// Does what the server would do by itself in the first hour, so that no measurement pays for it.
