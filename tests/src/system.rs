@@ -52,6 +52,19 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The default options with these settings.
+    #[must_use]
+    pub fn with<const N: usize>(settings: [(&'static str, &str); N]) -> Self {
+        Self::default().and(settings)
+    }
+
+    /// Adds settings.
+    #[must_use]
+    pub fn and<const N: usize>(mut self, settings: [(&'static str, &str); N]) -> Self {
+        self.settings.extend(settings.map(|(name, value)| (name, value.to_owned())));
+        self
+    }
+
     /// Keeps, and so accepts, events for a hundred years: for events with fixed timestamps.
     #[must_use]
     pub fn keeping_long(mut self) -> Self {
@@ -225,7 +238,24 @@ impl System {
     /// The settings as a service reads them.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        Settings::from_sources(None, self.variables.clone()).expect("the settings are good")
+        self.settings_with(&[])
+    }
+
+    /// The settings of its processes, with other values of some. A name needs no `WEBHOOKS__`.
+    #[must_use]
+    pub fn with(&self, settings: &[(&str, &str)]) -> HashMap<String, String> {
+        let mut variables = self.variables.clone();
+        for (name, value) in settings {
+            let prefix = if name.starts_with("WEBHOOKS_") { "" } else { "WEBHOOKS__" };
+            variables.insert(format!("{prefix}{name}"), (*value).to_owned());
+        }
+        variables
+    }
+
+    /// Like [`System::with`], as a service reads them.
+    #[must_use]
+    pub fn settings_with(&self, settings: &[(&str, &str)]) -> Settings {
+        Settings::from_sources(None, self.with(settings)).expect("the settings are good")
     }
 
     /// Starts a service in this process and waits until it is ready. Returns its operations address.

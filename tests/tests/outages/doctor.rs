@@ -1,12 +1,11 @@
 //! `webhookctl doctor`, at real servers that are well, broken or away.
 use std::{
     collections::HashMap,
-    process::Stdio,
     time::{Duration, Instant},
 };
 
 use end_to_end::{
-    processes::binary,
+    commands::{Ran, done, webhookctl},
     servers::{PrivateServers, Server},
     system::{Options, Service, System},
     wait::{eventually, eventually_ok},
@@ -17,7 +16,6 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use serde_json::Value;
-use tokio::process::Command;
 use uuid::Uuid;
 
 /// What the doctor promises, and what a loaded machine may take to start it.
@@ -39,13 +37,11 @@ async fn doctor(variables: &HashMap<String, String>) -> Report {
 
 async fn ask(variables: &HashMap<String, String>) -> Option<Report> {
     let run = async |more: &[&str]| {
-        let mut command = Command::new(binary("webhookctl"));
-        command.arg("doctor").args(more).env_clear().envs(variables);
         let began = Instant::now();
-        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("it starts");
+        let Ran { code, out, err } = webhookctl(variables, &[&["doctor"], more].concat()).await;
         assert!(began.elapsed() < LONGEST, "it took {:?}", began.elapsed());
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+        assert_eq!(err, "");
+        (code, out)
     };
     let ((code, document), (code_of_screen, screen)) = tokio::join!(run(&["--json"]), run(&[]));
     let document: Value = serde_json::from_str(&document).unwrap();
@@ -88,12 +84,6 @@ async fn until_well(system: &System) -> Report {
         (report.code == 0).then_some(report)
     })
     .await
-}
-
-fn with(system: &System, name: &str, value: &str) -> HashMap<String, String> {
-    let mut variables = system.variables.clone();
-    variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
-    variables
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,8 +129,7 @@ async fn each_thing_that_is_broken_is_named_with_what_mends_it() {
         broker.delete_queue(&names.unroutable()).await;
         let (text, remedy) = doctor(variables).await.only("queues.present");
         assert!(text.contains(&names.unroutable()) && remedy.contains("webhookctl dead list"), "{text}: {remedy}");
-        let mended = Command::new(binary("webhookctl")).args(["dead", "list"]).env_clear().envs(variables).status();
-        assert!(mended.await.unwrap().success());
+        done(variables, &["dead", "list"]).await;
         assert_eq!(doctor(variables).await.code, 0);
 
         broker.publish_to(&names.exchange(), &names.dead(), b"no job").await;
@@ -161,10 +150,10 @@ async fn each_thing_that_is_broken_is_named_with_what_mends_it() {
         assert!(report.screen.contains("30 of 30 attempts failed") && report.screen.contains("webhookctl top"));
         system.sql("DELETE FROM webhook_stats").await;
 
-        let other_digits = with(&system, "SECRETS__KEYS", &format!("test:{}", hex::encode([8; 32])));
+        let other_digits = system.with(&[("SECRETS__KEYS", &format!("test:{}", hex::encode([8; 32])))]);
         let (text, remedy) = doctor(&other_digits).await.only("keys.open");
         assert!(text.contains("other digits") && remedy.contains("webhookctl keys list"), "{text}: {remedy}");
-        let other_key = with(&system, "SECRETS__KEYS", &format!("other:{}", hex::encode([7; 32])));
+        let other_key = system.with(&[("SECRETS__KEYS", &format!("other:{}", hex::encode([7; 32])))]);
         assert!(doctor(&other_key).await.only("keys.open").0.contains("\"test\" is not configured"));
 
         system.stop(Service::Dispatcher).await;
@@ -243,21 +232,21 @@ async fn what_is_away_hides_nothing_else() {
     System::run(Options::default(), async |system| {
         until_well(&system).await;
         let (no_database, no_broker) = ("postgres://u:secret@127.0.0.1:1/x", "amqp://u:secret@127.0.0.1:1/x");
-        let report = doctor(&with(&system, "DATABASE__URL", no_database)).await;
+        let report = doctor(&system.with(&[("DATABASE__URL", no_database)])).await;
         let (text, _) = report.only("database.connection");
         assert!(text.contains("refused") && !text.contains("secret"), "{text}");
         assert!(report.of("ok").any(|id| id == "services.dispatchers"), "{}", report.screen);
 
-        let report = doctor(&with(&system, "BROKER__URL", no_broker)).await;
+        let report = doctor(&system.with(&[("BROKER__URL", no_broker)])).await;
         let (text, _) = report.only("broker.connection");
         assert!(text.contains("127.0.0.1:1: ") && !text.contains("secret"), "{text}");
         assert!(report.of("ok").any(|id| id == "leader.present"), "{}", report.screen);
 
         let both = format!("{no_broker},{}", system.amqp_url);
-        let report = doctor(&with(&system, "BROKER__URL", &both)).await;
+        let report = doctor(&system.with(&[("BROKER__URL", &both)])).await;
         assert_eq!((report.code, report.of("warning").any(|id| id == "broker.connection")), (0, true));
 
-        let nowhere = with(&system, "BROKER__MANAGEMENT_URL", "http://127.0.0.1:1");
+        let nowhere = system.with(&[("BROKER__MANAGEMENT_URL", "http://127.0.0.1:1")]);
         let report = doctor(&nowhere).await;
         assert_eq!((report.code, report.of("warning").any(|id| id == "cluster.nodes")), (0, true), "{}", report.screen);
         assert!(report.screen.contains("http://127.0.0.1:1/"), "{}", report.screen);
@@ -274,7 +263,7 @@ async fn what_is_away_hides_nothing_else() {
             ("EGRESS__EXTRA_CA_FILE", "/no/such/file", "egress.extra_ca_file"),
             ("RETRY__SCHEDULE", "soon", "retry.schedule (WEBHOOKS__RETRY__SCHEDULE)"),
         ] {
-            let (text, _) = doctor(&with(&system, name, value)).await.only("settings.usable");
+            let (text, _) = doctor(&system.with(&[(name, value)])).await.only("settings.usable");
             assert!(text.contains(fault), "{text}");
         }
     })
@@ -287,7 +276,7 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
     let options = Options { servers: Some(servers.servers().clone()), ..Options::default() };
     System::run(options, async |system| {
         until_well(&system).await;
-        let variables = with(&system, "BROKER__MANAGEMENT_URL", &servers.management());
+        let variables = system.with(&[("BROKER__MANAGEMENT_URL", &servers.management())]);
 
         // The policies of a queue are known with its statistics, seconds after it is declared.
         eventually_ok(LONG, || async {
@@ -378,7 +367,7 @@ async fn a_user_without_a_limit_of_connections_is_warned_of_with_the_statement_t
         let (login, host) = system.database_url.split_once("://").unwrap().1.split_once('@').unwrap();
         let (owner, user) = (login.split(':').next().unwrap(), format!("plain_{}", Uuid::new_v4().simple()));
         system.sql(&format!("CREATE ROLE {user} LOGIN PASSWORD 'word' IN ROLE {owner}")).await;
-        let variables = with(&system, "DATABASE__URL", &format!("postgres://{user}:word@{host}"));
+        let variables = system.with(&[("DATABASE__URL", &format!("postgres://{user}:word@{host}"))]);
         let connections = async || {
             let report = doctor(&variables).await;
             report.checks.into_iter().find(|check| check["id"] == "database.connections").unwrap()

@@ -1,5 +1,6 @@
 //! `webhookctl listen` and `webhookctl publish`, as developers on both ends run them.
 use std::{
+    collections::HashMap,
     convert::Infallible,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -9,8 +10,9 @@ use std::{
 use bytes::Bytes;
 use domain::EventType;
 use end_to_end::{
+    commands::{self, Ran, run},
     events::Event,
-    processes::{binary, free_address, peak_memory},
+    processes::{free_address, peak_memory},
     receiver::{Receiver, always, verify},
     system::{Options, System},
     wait::SOON,
@@ -38,9 +40,7 @@ struct Listening {
 }
 
 fn command(system: &System, arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(&system.variables).stdin(Stdio::null()).kill_on_drop(true);
-    command
+    commands::command("webhookctl", &system.variables, arguments)
 }
 
 /// The folder with the authority that the system's dispatchers trust.
@@ -120,9 +120,8 @@ impl Listening {
 
 /// Runs `webhookctl publish`. Returns its exit code, and what it says.
 async fn publish(system: &System, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = timeout(SOON, command(system, &[&["publish"], arguments].concat()).output()).await.unwrap().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    let Ran { code, out, err } = run(command(system, &[&["publish"], arguments].concat())).await;
+    (Some(code), out + &err)
 }
 
 async fn published(system: &System, arguments: &[&str]) -> String {
@@ -384,10 +383,8 @@ async fn with_a_secret_it_needs_no_settings_of_the_service() {
     System::shared(async |system| {
         let (folder, secret) = (authority(&system), format!("whsec_{}", "0123456789abcdef".repeat(4)));
         let listen = |arguments: &[&str]| {
-            let mut command = Command::new(binary("webhookctl"));
-            command.args(["listen", "--listen", "127.0.0.1:0", "--authority", &folder]).args(arguments);
-            command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
-            command
+            let listen = ["listen", "--listen", "127.0.0.1:0", "--authority", &folder];
+            commands::command("webhookctl", &HashMap::new(), &[&listen, arguments].concat())
         };
         let mut listening = Listening::spawn(listen(&["--secret", &secret])).await;
         listening.line("the dispatchers need WEBHOOKS__EGRESS__EXTRA_CA_FILE=").await;
@@ -395,9 +392,8 @@ async fn with_a_secret_it_needs_no_settings_of_the_service() {
         assert!(listening.interrupt().await.0.success());
 
         let tenant = Uuid::new_v4().to_string();
-        let output = listen(&["--register", "--tenant", &tenant]).output().await.unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && said.contains("are not set"), "{said}");
+        let Ran { code, err, .. } = run(listen(&["--register", "--tenant", &tenant])).await;
+        assert!(code == 2 && err.contains("are not set"), "{err}");
     })
     .await;
 }

@@ -1,25 +1,19 @@
 //! A job that crashes its dispatcher, or that no dispatcher can do, is parked. The other jobs are not.
-use std::{
-    collections::HashMap,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use domain::{EventType, Job};
 use end_to_end::{
+    commands::{done, webhookctl},
     events::Event,
     history::made,
-    processes::{Process, binary},
+    processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System, metric, wait_ready},
     wait::{SOON, eventually},
 };
 use serde_json::{Value, json};
 use service_kit::Settings;
-use tokio::process::Command;
 use uuid::Uuid;
-
-type Environment = HashMap<String, String>;
 
 const LONG: Duration = Duration::from_secs(90);
 const DISPATCHER: &str = "dispatcher";
@@ -27,20 +21,6 @@ const DISPATCHER: &str = "dispatcher";
 const DEATHS: usize = 6;
 /// The most deaths by each further one: it may be noted, and outlive the first one's death, before it begins alone.
 const FURTHER: usize = 4;
-
-async fn webhookctl(variables: &Environment, arguments: &[&str]) -> String {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(SOON, command.output()).await.unwrap().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn with_fault(system: &System, name: &str, text: &str) -> Environment {
-    let mut variables = system.variables.clone();
-    variables.insert(name.to_owned(), text.to_owned());
-    variables
-}
 
 async fn dead(system: &System) -> u32 {
     system.upstream.ready(&system.names.dead()).await
@@ -58,7 +38,7 @@ async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
 /// Starts dispatchers until `jobs` jobs are parked. Returns how many died, and the process that lives. Their dead letters
 /// may be more: one that dies of another job may have published a letter and not acknowledged its job.
 async fn until_put_aside(system: &System, jobs: i64, most: usize) -> (usize, Process) {
-    let variables = with_fault(system, "WEBHOOKS_FAULT_ABORT", "/poison");
+    let variables = system.with(&[("WEBHOOKS_FAULT_ABORT", "/poison")]);
     let mut deaths = 0;
     loop {
         let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &variables));
@@ -151,13 +131,13 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         let noted: Vec<(String, Option<String>)> =
             system.sql(noted).await.iter().map(|row| (row.get(0), row.get(1))).collect();
         assert_eq!(noted, [(id.clone(), Some("poison".to_owned()))]);
-        let line: Value = serde_json::from_str(&webhookctl(&system.variables, &["dead", "list"]).await).unwrap();
+        let line: Value = serde_json::from_str(&done(&system.variables, &["dead", "list"]).await).unwrap();
         assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.as_str().into()), "{line}");
         assert_eq!(survivor.terminate().await.code(), Some(0));
 
         // A dispatcher without the fault gets the job again.
         system.start(Service::Dispatcher).await;
-        let requeued = webhookctl(&system.variables, &["dead", "requeue"]).await;
+        let requeued = done(&system.variables, &["dead", "requeue"]).await;
         assert_eq!(requeued, "handed 1 message(s) to the dispatchers again\n");
         wait_succeeded(&system, &poison.id, 1).await;
         let noted = format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{id}'");
@@ -213,7 +193,7 @@ async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let dispatcher = Process::start(DISPATCHER, &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "/panics")).await;
+        let dispatcher = Process::start(DISPATCHER, &system.with(&[("WEBHOOKS_FAULT_PANIC", "/panics")])).await;
         let tenant = Uuid::new_v4();
         let receiver = Receiver::start(&system.ca, always(200));
         let admin = system.admin(tenant).await;
@@ -247,7 +227,7 @@ async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch
         let mut events: Vec<_> = (0..FINE).map(|_| of("fine")).collect();
         drop(events.splice(FINE / 2..FINE / 2, bad.clone()));
         system.upstream.publish(&events).await;
-        let ingest = Process::start("event-ingest", &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "oops")).await;
+        let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
         let other = of("oops-Judge").to_message();
         eventually("it is parked at whose judging ingest panics", LONG, || async {
             let _ = system.upstream.try_publish_raw("invoice.paid", &other).await;
@@ -303,7 +283,7 @@ async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_th
             (0..BAD).map(|number| of(if number % 2 == 0 { "oops-Read" } else { "oops-Store" })).collect();
         events.push(of("fine"));
         let began = Instant::now();
-        let ingest = Process::start("event-ingest", &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "oops")).await;
+        let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
         system.upstream.publish(&events).await;
         let stored = "SELECT count(*) FROM deliveries";
         eventually("the other is stored", LONG, || async { (system.count(stored).await == 1).then_some(()) }).await;
@@ -379,7 +359,7 @@ async fn a_dead_job_that_is_discarded_leaves_a_cancelled_delivery_and_no_note() 
         for body in [job.to_bytes(), b"no job".to_vec()] {
             system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &body).await;
         }
-        let said = webhookctl(&system.variables, &["dead", "discard", "--yes"]).await;
+        let said = done(&system.variables, &["dead", "discard", "--yes"]).await;
         assert!(said.contains(&id) && said.contains("no job"), "what is deleted is printed: {said}");
         assert!(said.contains("\ndiscarded 2 message(s)"), "{said}");
         assert_eq!(dead(&system).await, 0);
@@ -402,22 +382,21 @@ async fn a_parked_delivery_whose_dead_letter_was_purged_is_found_by_the_doctor_a
         system.sql(parked).await;
         let kept: String = system.sql("SELECT id::text FROM deliveries ORDER BY id").await[0].get(0);
         let job = Job { delivery: kept.parse().unwrap(), attempt: 8 };
-        webhookctl(&system.variables, &["dead", "list"]).await;
+        done(&system.variables, &["dead", "list"]).await;
         system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &job.to_bytes()).await;
         let purged = async || {
-            let mut command = Command::new(binary("webhookctl"));
-            command.args(["doctor", "--json"]).env_clear().envs(&system.variables);
-            let report: Value = serde_json::from_slice(&command.output().await.unwrap().stdout).unwrap();
+            let report = webhookctl(&system.variables, &["doctor", "--json"]).await;
+            let report: Value = serde_json::from_str(&report.out).unwrap();
             let checks = report["checks"].as_array().unwrap().clone();
             checks.into_iter().find(|check| check["id"] == "queues.purged")
         };
         let found = purged().await.expect("one of two has no dead letter");
         assert!(found["remedy"].as_str().unwrap().contains("webhookctl dead requeue"), "{found}");
-        let said = webhookctl(&system.variables, &["dead", "requeue", "--limit", "0"]).await;
+        let said = done(&system.variables, &["dead", "requeue", "--limit", "0"]).await;
         assert_eq!(said, "handed 0 message(s) to the dispatchers again\n", "a part says nothing about the rest");
         assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 2);
         system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
-        let said = webhookctl(&system.variables, &["dead", "requeue"]).await;
+        let said = done(&system.variables, &["dead", "requeue"]).await;
         assert!(said.starts_with("released 1 deliveries without a message"), "{said}");
         assert!(said.ends_with("handed 1 message(s) to the dispatchers again\n"), "{said}");
         assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
@@ -441,11 +420,11 @@ async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_aga
         let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
         system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
         eventually("it is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
-        let line: Value = serde_json::from_str(&webhookctl(&system.variables, &["dead", "list"]).await).unwrap();
+        let line: Value = serde_json::from_str(&done(&system.variables, &["dead", "list"]).await).unwrap();
         assert_eq!((&line["reason"], &line["delivery_id"]), (&"unknown_delivery".into(), &id.into()), "{line}");
 
         system.sql("INSERT INTO deliveries SELECT * FROM lost").await;
-        webhookctl(&system.variables, &["dead", "requeue"]).await;
+        done(&system.variables, &["dead", "requeue"]).await;
         wait_succeeded(&system, &webhook.id, 1).await;
         assert_eq!((dead(&system).await, receiver.received().len()), (0, 1));
     })

@@ -1,17 +1,17 @@
 //! What must be seen nowhere: signing secrets, sealing keys, session ids and passwords (crates/README.md, invariant 7).
-use std::{collections::HashMap, process::Stdio, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use domain::EventType;
 use end_to_end::{
     api::{Answer, Api, Created},
+    commands::done,
     events::Event,
     outsider::sql,
-    processes::{Process, binary, with_api_address},
+    processes::{Process, with_api_address},
     receiver::{Received, Receiver, Reply, TestCa, always, behaviour},
     system::{Options, System, wait_ready},
     wait::{SOON, eventually},
 };
-use tokio::process::Command;
 use uuid::Uuid;
 
 type Environment = HashMap<String, String>;
@@ -77,11 +77,7 @@ fn a_secret_is_found_in_every_form() {
 }
 
 async fn session(variables: &Environment, tenant: Uuid) -> String {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(["session", "create", "--tenant", &tenant.to_string()]);
-    let output = command.env_clear().envs(variables).stdin(Stdio::null()).output().await.unwrap();
-    assert!(output.status.success() && output.stderr.is_empty());
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    done(variables, &["session", "create", "--tenant", &tenant.to_string()]).await.trim().to_owned()
 }
 
 fn shown(answer: &Answer) -> String {

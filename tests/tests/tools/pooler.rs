@@ -1,18 +1,17 @@
 //! PgBouncer between the services and the database: it must lend its connections by session.
-use std::{collections::HashMap, process::Stdio, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use domain::EventType;
 use end_to_end::{
     api::Api,
+    commands::{done, refusal},
     events::Event,
     pooler::Pooler,
-    processes::binary,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
 use service_kit::Settings;
-use tokio::process::Command;
 use uuid::Uuid;
 
 const ALL: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
@@ -22,9 +21,7 @@ const REFUSED: &str = "several clients share this session of the database";
 const LONG: Duration = Duration::from_secs(90);
 
 fn through(system: &System, pooler: &Pooler) -> HashMap<String, String> {
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), pooler.url.clone());
-    variables
+    system.with(&[("DATABASE__URL", &pooler.url)])
 }
 
 /// Starts all services through the pooler. Returns where ingest shows its metrics.
@@ -35,17 +32,6 @@ async fn start_all(system: &System, pooler: &Pooler) -> Vec<std::net::SocketAddr
         services.push(system.start_with(service, settings.clone()).await);
     }
     services
-}
-
-/// What a program says that must end by itself, with an error.
-async fn refusal(process: &str, arguments: &[&str], variables: &HashMap<String, String>) -> String {
-    let mut command = Command::new(binary(process));
-    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(Duration::from_secs(20), command.output()).await;
-    let output = output.unwrap_or_else(|_| panic!("{process} did not end")).unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code().is_some_and(|code| code > 0), "{process} ended with {}: {said}", output.status);
-    said
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,9 +50,7 @@ async fn a_pooler_of_sessions_serves_all_services_and_their_leader() {
         })
         .await;
         // What its client leaves behind is cleared before the next one comes.
-        let process = binary("webhookctl");
-        let output = Command::new(process).arg("migrate").env_clear().envs(through(&system, &pooler)).output().await;
-        assert!(output.unwrap().status.success());
+        done(&through(&system, &pooler), &["migrate"]).await;
     })
     .await;
 }
@@ -82,13 +66,13 @@ async fn a_pooler_of_transactions_or_statements_is_refused_at_the_start() {
         ] {
             for process in ALL {
                 let Some(pooler) = Pooler::before(&system.database_url, mode, lines).await else { return };
-                let said = refusal(process, &[], &through(&system, &pooler)).await;
+                let said = refusal(process, &through(&system, &pooler), &[]).await;
                 for words in ["database.url (WEBHOOKS__DATABASE__URL)", REFUSED, "pool_mode = session"] {
                     assert!(said.contains(words), "{mode} {lines}: {words:?} is missing in: {said}");
                 }
             }
             let Some(pooler) = Pooler::before(&system.database_url, mode, lines).await else { return };
-            let said = refusal("webhookctl", &["migrate"], &through(&system, &pooler)).await;
+            let said = refusal("webhookctl", &through(&system, &pooler), &["migrate"]).await;
             assert!(said.contains(REFUSED) && said.contains("WEBHOOKS__DATABASE__URL"), "{mode} {lines}: {said}");
         }
     })

@@ -1,13 +1,10 @@
 //! What leaves this machine without TLS is said, once.
 
-use std::process::Stdio;
-
 use end_to_end::{
-    processes::{Process, binary},
+    commands::{Ran, webhookctl},
+    processes::Process,
     system::{Options, System},
-    wait::SOON,
 };
-use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::startup::{ALL, waiting::logs};
@@ -65,11 +62,8 @@ async fn a_command_warns_on_standard_error_alone() {
             (vec!["rejected", "list"], "broker.url (WEBHOOKS__BROKER__URL)"),
             (vec!["doctor"], "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT)"),
         ] {
-            let mut command = Command::new(binary("webhookctl"));
-            command.args(&arguments).env_clear().envs(&variables).stdin(Stdio::null()).kill_on_drop(true);
-            let ran = tokio::time::timeout(SOON, command.output()).await.expect("it ends").unwrap();
-            let [out, err] = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-            assert!(ran.status.code() < Some(2) && !out.contains("webhookctl: warning"), "{arguments:?}: {out}{err}");
+            let Ran { code, out, err } = webhookctl(&variables, &arguments).await;
+            assert!(code < 2 && !out.contains("webhookctl: warning"), "{arguments:?}: {out}{err}");
             assert_eq!(err.lines().count(), 1, "{err}");
             assert!(err.contains("webhookctl: warning: ") && err.contains(setting), "{err}");
         }
