@@ -146,7 +146,7 @@ impl Life {
             api.newest_in(webhook, state).await;
         }
         let since = json!({"since": "2026-01-01T00:00:00Z"});
-        let begun = api.post(&format!("/api/v1/webhooks/{}/recover/", self.mended), &since).await;
+        let begun = api.recover(&self.mended, &since).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
     }
 

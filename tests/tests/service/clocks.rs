@@ -83,8 +83,7 @@ async fn delivers_on_time(system: Arc<System>, ahead: i64) {
         let seconds = row.get::<_, f64>(0) - ahead as f64;
         assert!(seconds.abs() < LATE.as_secs_f64(), "the log is {seconds} s off the database's clock");
     }
-    let path = format!("/api/v1/webhooks/{}/deliveries/{}/resend/", dropped.id, delivery["id"].as_str().unwrap());
-    assert_eq!(admin.ask(&path).await.status, 202);
+    assert_eq!(admin.resend(&dropped.id, &delivery).await.status, 202);
     let resent_at = OffsetDateTime::now_utc();
     let after = bad.wait_for(5, SOON).await[4].at - resent_at;
     assert!(after < LATE, "the resend came after {after}");

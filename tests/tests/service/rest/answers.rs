@@ -77,7 +77,7 @@ async fn of_deliveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
 async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mut Snapshots) {
     history::dropped(system, TENANT, webhook, 3).await;
     let since = json!({"since": "2020-01-01T00:00:00Z"});
-    let running = api.post(&format!("{LIST}{webhook}/recover/"), &since).await;
+    let running = api.recover(webhook, &since).await;
     snapshots.compare("recoverDeliveries", &running);
     let path = running.header("location").unwrap();
     let done = eventually("the recovery is done", SOON, || async {

@@ -90,9 +90,8 @@ async fn what_waits_is_cancelled_in_steps_and_what_was_made_later_stays() {
         assert_eq!(done, f64::from(i32::try_from(WAITING).unwrap()));
         assert_eq!(entries(&system, "cancelled").await, [(webhook.clone(), "somebody".to_owned())]);
         assert_eq!(api.webhook(&webhook).await["is_active"], true);
-        let dropped = api.log(&webhook, "state=dropped&limit=1").await["data"][0]["id"].clone();
-        let resend = path(&webhook, &format!("deliveries/{}/resend/", dropped.as_str().unwrap()));
-        assert_eq!(api.ask(&resend).await.status, 202, "what is sent again afterwards is not refused");
+        let dropped = api.log(&webhook, "state=dropped&limit=1").await["data"][0].clone();
+        assert_eq!(api.resend(&webhook, &dropped).await.status, 202, "what is sent again afterwards is not refused");
     })
     .await;
 }
@@ -100,13 +99,12 @@ async fn what_waits_is_cancelled_in_steps_and_what_was_made_later_stays() {
 /// Both would be cancelled by the next steps.
 async fn refuses_what_it_would_cancel(api: &Api, webhook: &str) {
     let since = json!({"since": "2026-01-01T00:00:00Z"});
-    let dropped = api.log(webhook, "state=dropped&limit=1").await["data"][0]["id"].clone();
-    let resend = path(webhook, &format!("deliveries/{}/resend/", dropped.as_str().expect("one was dropped")));
-    for refused in [api.ask(&resend).await, api.post(&path(webhook, "recover/"), &since).await] {
+    let dropped = api.log(webhook, "state=dropped&limit=1").await["data"][0].clone();
+    for refused in [api.resend(webhook, &dropped).await, api.recover(webhook, &since).await] {
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("cancelling")), "{}", refused.text);
     }
     let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
-    assert_eq!(api.post(&path(webhook, "recover/"), &count).await.json()["count"], 3);
+    assert_eq!(api.recover(webhook, &count).await.json()["count"], 3);
 }
 
 /// A cancellation that is under way and has come to the end of the ids. It covers what was made until an hour ago.
@@ -162,7 +160,7 @@ async fn a_cancellation_ends_the_running_recovery() {
         let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
         history::dropped(&system, tenant, &webhook, 500).await;
         let since = json!({"since": "2026-01-01T00:00:00Z"});
-        let begun = api.post(&path(&webhook, "recover/"), &since).await;
+        let begun = api.recover(&webhook, &since).await;
         let location = begun.header("location").unwrap();
         eventually("a step is taken", SOON, || async {
             (api.get(location).await.json()["resent"].as_i64() > Some(0)).then_some(())
@@ -186,10 +184,7 @@ async fn what_a_pause_holds_is_cancelled_and_never_comes() {
         let api = system.admin(tenant).await;
         let receiver = Receiver::start(&system.ca, always(200));
         let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        let set_active = async |is_active: bool| {
-            assert_eq!(api.patch(&path(&webhook, ""), &json!({"is_active": is_active})).await.status, 200);
-        };
-        set_active(false).await;
+        api.set_active(&webhook, false).await;
         history::made(&system, tenant, &webhook, 30, "'pending'").await;
         let hold = "INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries";
         system.sql(&format!("{hold} WHERE webhook_id = '{webhook}'")).await;
@@ -197,7 +192,7 @@ async fn what_a_pause_holds_is_cancelled_and_never_comes() {
         tasks_end(&system, tenant).await;
         assert_eq!((in_state(&system, tenant, "cancelled").await, in_state(&system, tenant, "pending").await), (30, 0));
         assert_eq!(system.count(&format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'")).await, 0);
-        set_active(true).await;
+        api.set_active(&webhook, true).await;
         tasks_end(&system, tenant).await;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         api.newest_in(&webhook, "succeeded").await;

@@ -295,11 +295,11 @@ async fn who_did_what_is_in_the_history_and_told_and_outlives_the_webhook() {
         assert_eq!(api.patch(&path(&webhook, ""), &json!({"url": receiver.url("/a")})).await.status, 200);
         let change = json!({"url": receiver.url("/b"), "is_active": false});
         assert_eq!(api.patch(&path(&webhook, ""), &change).await.status, 200);
-        assert_eq!(api.patch(&path(&webhook, ""), &json!({"is_active": true})).await.status, 200);
+        api.set_active(&webhook.id, true).await;
         let test = api.post(&path(&webhook, "test/"), &json!({})).await.json();
         let id = test["id"].as_str().unwrap();
         api.newest_in(&webhook.id, "succeeded").await;
-        assert_eq!(api.post(&path(&webhook, &format!("deliveries/{id}/resend/")), &json!({})).await.status, 202);
+        assert_eq!(api.resend(&webhook.id, &test).await.status, 202);
         assert_eq!(api.delete(&path(&webhook, "")).await.status, 204);
 
         let history = list(&api, &webhook, "history/").await;
@@ -438,7 +438,7 @@ async fn a_notice_that_is_not_confirmed_comes_again_and_is_the_same() {
         let admin = system.admin(Uuid::new_v4()).await;
         system.stop(Service::Api).await;
         let (proxy, url) = Proxy::before(&system.amqp_url);
-        let settings = [("WEBHOOKS__BROKER__URL", url.as_str()), ("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s")];
+        let settings = [("BROKER__URL", url.as_str()), ("BROKER__CONFIRM_TIMEOUT", "1s")];
         let (api, stop) = api_with(&system, &settings, &admin).await;
         let webhook = api.create("https://example.com/", &["quote.closed"]).await;
         let queue = system.names.notices();

@@ -55,11 +55,9 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
 
         let skipped = api.log(&webhook.id, "state=skipped").await["data"][0].clone();
         assert_eq!((&skipped["attempts"], &skipped["next_attempt_at"]), (&json!(0), &json!(null)));
-        let id = skipped["id"].as_str().unwrap();
-        let resend = format!("/api/v1/webhooks/{}/deliveries/{id}/resend/", webhook.id);
-        assert_eq!(api.post(&resend, &json!({})).await.status, 202);
+        assert_eq!(api.resend(&webhook.id, &skipped).await.status, 202);
         let received = receiver.wait_for(3, SOON).await;
-        assert_eq!(received[2].header("x-service-webhook-id"), Some(id));
+        assert_eq!(received[2].header("x-service-webhook-id"), skipped["id"].as_str());
         eventually("nothing is left", SOON, || async {
             let left = api.webhook(&webhook.id).await["deliveries"].clone();
             (left == json!({"waiting": 0, "dropped": 0, "skipped": 0})).then_some(())

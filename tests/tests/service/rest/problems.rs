@@ -171,8 +171,8 @@ async fn of_states(system: &System) -> Problems {
     vec![
         ("too_many_webhooks", full.post(LIST, &registration()).await),
         ("too_many_deleted_webhooks", deleting.post(LIST, &registration()).await),
-        ("cancelling", cancelling.post(&format!("{LIST}{waiting}/recover/"), &recover).await),
-        ("recovering", recovering.post(&format!("{LIST}{recovered}/recover/"), &recover).await),
+        ("cancelling", cancelling.recover(&waiting, &recover).await),
+        ("recovering", recovering.recover(&recovered, &recover).await),
         ("webhook_inactive", paused.ask(&format!("{webhook}test/")).await),
     ]
 }

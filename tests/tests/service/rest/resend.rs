@@ -12,14 +12,11 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use futures_util::future::join_all;
-use serde_json::{Value, json};
-use service_kit::Settings;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-fn resend(webhook: &str, delivery: &Value) -> String {
-    format!("/api/v1/webhooks/{webhook}/deliveries/{}/resend/", delivery["id"].as_str().expect("a delivery"))
-}
+use crate::rest::recover::ago;
 
 /// Waits until the relay has deleted the published jobs that the query counts.
 pub(crate) async fn outbox_empties(system: &System, jobs: &str) {
@@ -37,7 +34,7 @@ async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
         let delivery = api.newest_in(&webhook, "succeeded").await;
         for (nth, state) in ["succeeded", "dropped", "cancelled"].into_iter().enumerate() {
             system.sql(&format!("UPDATE deliveries SET state = '{state}' WHERE webhook_id = '{webhook}'")).await;
-            let answer = api.ask(&resend(&webhook, &delivery)).await;
+            let answer = api.resend(&webhook, &delivery).await;
             assert_eq!(answer.status, 202, "{state}: {}", answer.text);
             assert_eq!(answer.json()["id"], delivery["id"]);
             receiver.wait_for(nth + 2, SOON).await;
@@ -71,7 +68,7 @@ async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
             (newest["attempts"] == 2).then_some(newest)
         })
         .await;
-        assert_eq!(api.ask(&resend(&webhook, &waiting)).await.status, 202);
+        assert_eq!(api.resend(&webhook, &waiting).await.status, 202);
         // The first and the second attempt of the fresh run are 400 ms apart, as the schedule says.
         receiver.wait_for(4, SOON).await;
         let late = eventually("four attempts have failed", SOON, || async {
@@ -96,8 +93,7 @@ async fn twenty_at_once_make_one_run() {
         let delivery = api.newest_in(&webhook, "succeeded").await;
         // Without a dispatcher, no run ends before the last request has come.
         system.stop(Service::Dispatcher).await;
-        let path = resend(&webhook, &delivery);
-        for answer in join_all((0..20).map(|_| api.ask(&path))).await {
+        for answer in join_all((0..20).map(|_| api.resend(&webhook, &delivery))).await {
             assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")));
         }
         outbox_empties(&system, "SELECT count(*) FROM promised_jobs").await;
@@ -129,7 +125,7 @@ async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
         receiver.wait_for(2, SOON).await;
         let during = api.log(&webhook, "").await["data"][0].clone();
         assert_eq!(during["attempts"], 1, "the second attempt is under way");
-        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        assert_eq!(api.resend(&webhook, &during).await.status, 202);
         if dispatchers > 1 {
             api.newest_in(&webhook, "succeeded").await;
         }
@@ -171,7 +167,7 @@ async fn a_resend_during_the_very_first_attempt_joins_it() {
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         receiver.wait_for(1, SOON).await;
         let during = api.newest_in(&webhook, "pending").await;
-        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
+        assert_eq!(api.resend(&webhook, &during).await.status, 202);
         gate.cancel();
         let sent = api.newest_in(&webhook, "succeeded").await;
         assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(1), 1));
@@ -190,7 +186,7 @@ async fn while_its_webhook_is_paused_a_resend_is_held() {
         let path = format!("/api/v1/webhooks/{webhook}/");
         assert_eq!(api.patch(&path, &json!({"is_active": false})).await.status, 200);
         let delivery = api.newest_in(&webhook, "dropped").await;
-        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
+        assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
         let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'");
         eventually("the job is held", SOON, || async { (system.count(&held).await == 1).then_some(()) }).await;
         assert_eq!(receiver.received().len(), 0);
@@ -203,10 +199,7 @@ async fn while_its_webhook_is_paused_a_resend_is_held() {
 
 /// Starts a further API with some settings of its own, without waiting until it is ready.
 pub(crate) async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
-    let mut variables = system.variables.clone();
-    variables.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    let settings = Settings::from_sources(None, variables).expect("the settings are good");
-    let app = api_service::App::build(&settings).await.expect("the API starts");
+    let app = api_service::App::build(&system.settings_with(settings)).await.expect("the API starts");
     let api = Api { address: app.address(), ..like.clone() };
     let stop = CancellationToken::new();
     tokio::spawn(app.run(stop.clone()));
@@ -228,11 +221,10 @@ async fn while_the_broker_is_unavailable_tests_and_resends_are_queued_and_they_a
         let (proxy, url) = Proxy::before(&system.amqp_url);
         proxy.set(Mode::Refuse);
         let (api, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", url.as_str())], &admin).await;
-        let (resend, test) = (resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/"));
+        let test = api.ask(&format!("/api/v1/webhooks/{webhook}/test/")).await;
         // The second resend joins the run of the first one.
-        for path in [&resend, &test, &resend] {
-            let answer = api.ask(path).await;
-            assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")), "{path}: {}", answer.text);
+        for answer in [api.resend(&webhook, &delivery).await, test, api.resend(&webhook, &delivery).await] {
+            assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")), "{}", answer.text);
         }
         assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 2);
         assert_eq!(receiver.received().len(), 0);
@@ -264,7 +256,7 @@ async fn a_resend_survives_the_kill_of_its_process() {
         let delivery = api.newest_in(&webhook, "dropped").await;
 
         proxy.set(Mode::Stall);
-        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
+        assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
         eventually("the relay leases the job", SOON, || async {
             (system.count("SELECT count(*) FROM promised_jobs WHERE leased_until > now()").await == 1).then_some(())
         })
@@ -300,12 +292,9 @@ async fn a_delivery_with_a_thousand_attempts_is_not_sent_again_nor_recovered() {
         for (delivery, number) in log["data"].as_array().unwrap().iter().zip([1_000, 999]) {
             system.sql(&format!("{attempts}{number} WHERE id = '{}'", delivery["id"].as_str().unwrap())).await;
         }
-        let answer = api.ask(&resend(&webhook, &log["data"][0])).await;
+        let answer = api.resend(&webhook, &log["data"][0]).await;
         assert_eq!((answer.status, &answer.json()["code"]), (409, &json!("too_many_attempts")), "{}", answer.text);
-        let recover = format!("/api/v1/webhooks/{webhook}/recover/");
-        let since = time::OffsetDateTime::now_utc() - time::Duration::HOUR;
-        let since = since.format(&time::format_description::well_known::Rfc3339).unwrap();
-        let answer = api.post(&recover, &json!({"since": since})).await;
+        let answer = api.recover(&webhook, &ago(time::Duration::HOUR)).await;
         assert_eq!(answer.status, 202, "{}", answer.text);
         receiver.wait_for(1, SOON).await;
         api.recovered(answer.header("location").unwrap()).await;

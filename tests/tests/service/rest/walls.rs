@@ -69,7 +69,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         let newest = owner.log(&webhook, "").await["data"][0].clone();
         let [delivery, event] = ["id", "event_id"].map(|name| newest[name].as_str().unwrap());
         let since = json!({"since": "2026-01-01T00:00:00Z"});
-        let recovery = owner.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &since).await.json();
+        let recovery = owner.recover(&webhook, &since).await.json();
         let recovery = recovery["id"].as_str().unwrap();
         let clerk = system.session(tenant, "sales", Duration::from_secs(60)).await;
         let expired = system.session(tenant, "admin", Duration::ZERO).await;
