@@ -13,6 +13,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use lapin::options::BasicGetOptions;
+use serde_json::json;
 use service_kit::Settings;
 use uuid::Uuid;
 
@@ -36,6 +37,7 @@ fn another(event: &Event) -> Event {
 
 /// Waits until every delivery has succeeded. The ledger and the receiver must have seen exactly `attempts` attempts.
 async fn succeeded(system: &System, receiver: &Receiver, attempts: i64) {
+    receiver.wait_for(attempts.try_into().unwrap(), SOON).await;
     wait_for_count(system, 0, "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'").await;
     assert_eq!(system.count("SELECT count(*) FROM attempts").await, attempts);
     assert_eq!(i64::try_from(receiver.received().len()).unwrap(), attempts);
@@ -72,49 +74,34 @@ async fn a_retry_happens_even_if_its_dispatcher_dies_between_the_commit_and_the_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_is_delivered_even_if_its_ingest_dies_between_the_commit_and_the_publish() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Dispatcher).await;
-        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
-        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
-        proxy.set(Mode::HoldRequests(PUBLISHING));
-        system.upstream.publish(&[event]).await;
-        wait_for_count(&system, 1, "SELECT count(*) FROM deliveries").await;
-        ingest.kill();
-        proxy.set(Mode::Refuse);
-        system.upstream.wait_ready(&system.names.events(), 1, LONG).await;
-        assert_eq!(receiver.received().len(), 0, "the job was not published");
-        let _again = Process::start(INGEST, &system.variables).await;
-        succeeded(&system, &receiver, 1).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_whose_ingest_died_before_the_publish_is_made_though_its_webhook_was_paused_meanwhile() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Dispatcher).await;
-        let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
-        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
-        let admin = system.admin(event.tenant).await;
-        let webhook = admin.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().unwrap().to_owned();
-        let path = format!("/api/v1/webhooks/{webhook}/");
-        let json = [("content-type", "application/json")];
-        proxy.set(Mode::HoldRequests(PUBLISHING));
-        system.upstream.publish(&[event]).await;
-        wait_for_count(&system, 1, "SELECT count(*) FROM deliveries").await;
-        ingest.kill();
-        proxy.set(Mode::Refuse);
-        let paused = admin.send("PATCH", &path, &json, r#"{"is_active": false, "events": ["quote.cancelled"]}"#).await;
-        assert_eq!(paused.status, 200, "{}", paused.text);
-        let _again = Process::start(INGEST, &system.variables).await;
-        wait_for_count(&system, 1, "SELECT count(*) FROM held_jobs").await;
-        let active = admin.send("PATCH", &path, &json, r#"{"is_active": true}"#).await;
-        assert_eq!(active.status, 200, "{}", active.text);
-        succeeded(&system, &receiver, 1).await;
-    })
-    .await;
+    for is_paused_meanwhile in [false, true] {
+        System::prepared(Options::default(), async |system| {
+            system.start(Service::Api).await;
+            system.start(Service::Dispatcher).await;
+            let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
+            let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
+            let admin = system.admin(event.tenant).await;
+            proxy.set(Mode::HoldRequests(PUBLISHING));
+            system.upstream.publish(&[event]).await;
+            wait_for_count(&system, 1, "SELECT count(*) FROM deliveries").await;
+            ingest.kill();
+            proxy.set(Mode::Refuse);
+            system.upstream.wait_ready(&system.names.events(), 1, LONG).await;
+            assert_eq!(receiver.received().len(), 0, "the job was not published");
+            let webhook = admin.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().unwrap().to_owned();
+            if is_paused_meanwhile {
+                let change = json!({"is_active": false, "events": ["quote.cancelled"]});
+                assert_eq!(admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &change).await.status, 200);
+            }
+            let _again = Process::start(INGEST, &system.variables).await;
+            if is_paused_meanwhile {
+                wait_for_count(&system, 1, "SELECT count(*) FROM held_jobs").await;
+                admin.set_active(&webhook, true).await;
+            }
+            succeeded(&system, &receiver, 1).await;
+        })
+        .await;
+    }
 }
 
 /// Locks a table: whoever writes to it waits until the returned session is dropped.
@@ -148,48 +135,27 @@ async fn lose_the_answer(system: &System, proxy: &Proxy, event: Event, table: &s
     proxy.set(Mode::Pass);
 }
 
-/// An event is delivered though the answer to its commit is lost and `meanwhile` is run before ingest tries again.
-async fn is_delivered_without_an_answer(meanwhile: &str) {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Dispatcher).await;
-        let proxy = start_behind_proxy(&system, Service::Ingest).await;
-        let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
-        system.upstream.publish(std::slice::from_ref(&event)).await;
-        receiver.wait_for(1, SOON).await;
-        succeeded(&system, &receiver, 1).await;
-        lose_the_answer(&system, &proxy, another(&event), "deliveries", meanwhile).await;
-        receiver.wait_for(2, SOON).await;
-        succeeded(&system, &receiver, 2).await;
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_is_delivered_even_if_the_answer_to_its_commit_is_lost() {
-    is_delivered_without_an_answer("").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_is_delivered_even_if_that_answer_is_lost_and_nobody_wants_it_any_more() {
-    is_delivered_without_an_answer("UPDATE webhooks SET events = '{quote.cancelled}'").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retry_happens_even_if_the_answer_to_the_commit_of_the_failure_is_lost() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let proxy = start_behind_proxy(&system, Service::Dispatcher).await;
-        let (receiver, event) = subscriber(&system, fails_then_succeeds(1)).await;
-        system.upstream.publish(std::slice::from_ref(&event)).await;
-        receiver.wait_for(2, SOON).await;
-        succeeded(&system, &receiver, 2).await;
-        lose_the_answer(&system, &proxy, another(&event), "attempts", "").await;
-        receiver.wait_for(4, SOON).await;
-        succeeded(&system, &receiver, 4).await;
-    })
-    .await;
+async fn what_was_committed_is_done_even_if_the_answer_to_the_commit_is_lost() {
+    for (service, table, failures, meanwhile) in [
+        (Service::Ingest, "deliveries", 0_u8, ""),
+        // Nobody wants the event any more.
+        (Service::Ingest, "deliveries", 0, "UPDATE webhooks SET events = '{quote.cancelled}'"),
+        (Service::Dispatcher, "attempts", 1, ""),
+    ] {
+        System::prepared(Options::default(), async |system| {
+            let attempts = i64::from(failures) + 1;
+            system.start(Service::Api).await;
+            system.start(if service == Service::Ingest { Service::Dispatcher } else { Service::Ingest }).await;
+            let proxy = start_behind_proxy(&system, service).await;
+            let (receiver, event) = subscriber(&system, fails_then_succeeds(failures.into())).await;
+            system.upstream.publish(std::slice::from_ref(&event)).await;
+            succeeded(&system, &receiver, attempts).await;
+            lose_the_answer(&system, &proxy, another(&event), table, meanwhile).await;
+            succeeded(&system, &receiver, 2 * attempts).await;
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

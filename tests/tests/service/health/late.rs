@@ -116,27 +116,21 @@ async fn what_is_recorded_later_counts_as_later_and_the_last_success_is_the_late
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_one_batch_the_failures_after_its_last_success_count() {
     System::prepared(once(), async |system| {
-        let records = Records::of(&system).await;
-        let failures = [records.attempt(Failure, 1).await, records.attempt(Failure, 2).await];
-        assert_eq!(records.record(&failures).await, Health { failures: 2, succeeded_at: None });
-        let mut batch = Vec::new();
-        for (class, second) in [(Failure, 13), (Success, 8), (Failure, 5), (Success, 10), (Failure, 9), (Failure, 12)] {
-            batch.push(records.attempt(class, second).await);
+        let first = Records::of(&system).await;
+        for (failures_before, batch, expected) in [
+            (0, vec![(Failure, 5), (Success, 10), (Failure, 12), (Success, 7)], is(1, 10)),
+            (2, vec![(Failure, 13), (Success, 8), (Failure, 5), (Success, 10), (Failure, 9), (Failure, 12)], is(2, 10)),
+        ] {
+            let records = first.of_another_webhook().await;
+            for second in 1..=failures_before {
+                records.record(&[records.attempt(Failure, second).await]).await;
+            }
+            let mut attempts = Vec::new();
+            for (class, second) in batch {
+                attempts.push(records.attempt(class, second).await);
+            }
+            assert_eq!(records.record(&attempts).await, expected, "after {failures_before} failures");
         }
-        assert_eq!(records.record(&batch).await, is(2, 10));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_the_first_batch_of_all_the_failures_after_its_last_success_count() {
-    System::prepared(once(), async |system| {
-        let records = Records::of(&system).await;
-        let mut batch = Vec::new();
-        for (class, second) in [(Failure, 5), (Success, 10), (Failure, 12), (Success, 7)] {
-            batch.push(records.attempt(class, second).await);
-        }
-        assert_eq!(records.record(&batch).await, is(1, 10));
     })
     .await;
 }
@@ -170,33 +164,20 @@ async fn records_come_in_the_order_in_which_they_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_that_is_recorded_again_counts_once() {
-    System::prepared(once(), async |system| {
-        let records = Records::of(&system).await;
-        let failure = [records.attempt(Failure, 1).await];
-        records.record(&failure).await;
-        let again = records.ledger.attempts_record(&failure).await.unwrap();
-        let progress = failure[0].progress;
-        let record = Record::Taken { state: progress.state, next_attempt_at: progress.next_attempt_at };
-        assert_eq!(again, [record], "as the first time");
-        assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
-        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_that_record_the_same_attempt_the_second_learns_that_it_was_not_taken() {
+async fn an_attempt_that_is_recorded_again_counts_once_and_another_dispatchers_is_not_taken() {
     System::prepared(once(), async |system| {
         let records = Records::of(&system).await;
         let first = records.attempt(Failure, 1).await;
-        let mut second = first.clone();
-        second.answer.started_at += Duration::from_micros(1);
+        let mut of_another_dispatcher = first.clone();
+        of_another_dispatcher.answer.started_at += Duration::from_micros(1);
         records.record(std::slice::from_ref(&first)).await;
-        let outcomes = records.ledger.attempts_record(std::slice::from_ref(&second)).await.unwrap();
-        assert_eq!(outcomes, [Record::Superseded(first.progress)]);
-        assert_eq!(records.health().await.failures, 1);
-        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+        let again = Record::Taken { state: first.progress.state, next_attempt_at: first.progress.next_attempt_at };
+        for (attempt, expected) in [(&first, again), (&of_another_dispatcher, Record::Superseded(first.progress))] {
+            let recorded = records.ledger.attempts_record(std::slice::from_ref(attempt)).await.unwrap();
+            assert_eq!(recorded, [expected]);
+            assert_eq!(records.health().await, Health { failures: 1, succeeded_at: None });
+            assert_eq!(system.count("SELECT count(*) FROM attempts").await, 1);
+        }
     })
     .await;
 }
