@@ -217,6 +217,18 @@ impl Outsider {
         Some(message)
     }
 
+    /// Takes all messages from a queue, and acknowledges them.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    pub async fn take_all(&self, queue: &str) -> Vec<BasicGetMessage> {
+        let mut messages = Vec::new();
+        while let Some(message) = self.take(queue).await {
+            messages.push(message);
+        }
+        messages
+    }
+
     /// The number of deliveries of each ready message of a queue. This look is one delivery more.
     ///
     /// # Panics
@@ -247,6 +259,19 @@ impl Outsider {
     /// Disconnects.
     pub async fn close(self) {
         let _ = tokio::time::timeout(Duration::from_secs(5), self.connection.close(200, "bye".into())).await;
+    }
+}
+
+/// A header of a message.
+///
+/// # Panics
+/// When it is missing, or is not text.
+#[must_use]
+pub fn text_header(message: &BasicGetMessage, name: &str) -> String {
+    let headers = message.properties.headers().as_ref().expect("it has headers");
+    match headers.inner().get(name) {
+        Some(AMQPValue::LongString(text)) => text.to_string(),
+        other => panic!("{name}: {other:?}"),
     }
 }
 

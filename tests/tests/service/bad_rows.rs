@@ -9,11 +9,12 @@ use end_to_end::{
     events::Event,
     history::{held, made},
     outsider::connect_any,
+    outsider::text_header,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use lapin::{options::BasicGetOptions, types::AMQPValue};
+use lapin::options::BasicGetOptions;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -85,11 +86,7 @@ async fn dead(system: &System) -> u32 {
 async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
     eventually("it is parked", SOON, || async { (dead(system).await == 1).then_some(()) }).await;
     let message = system.upstream.take(&system.names.dead()).await.unwrap();
-    let headers = message.properties.headers().clone().unwrap();
-    let header = |name: &str| match headers.inner().get(name) {
-        Some(AMQPValue::LongString(text)) => text.to_string(),
-        other => panic!("{other:?}"),
-    };
+    let header = |name: &str| text_header(&message, name);
     assert_eq!(header("x-dead-reason"), reason);
     assert!(header("x-dead-detail").contains(detail), "{}", header("x-dead-detail"));
     assert!(String::from_utf8_lossy(&message.data).contains(delivery));
@@ -100,16 +97,25 @@ async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_cannot_be_read_is_one_jobs_affair() {
-    System::prepared(Options::default(), async |system| {
-        let setting = waiting(&system, JOBS).await;
-        let bad = bad_one(&system).await;
-        system.sql(&format!("UPDATE deliveries SET first_failed_at = 'infinity' WHERE id = '{bad}'")).await;
-        system.start(Service::Dispatcher).await;
-        succeeded(&system, JOBS - 1).await;
-        parked(&system, &bad, "unreadable", "cannot read a value").await;
-        assert_eq!(setting.receiver.received().len(), 255);
-    })
-    .await;
+    for (table, change, detail) in [
+        ("deliveries", "first_failed_at = 'infinity'", "cannot read a value"),
+        ("events", "event_type = 'of.tomorrow'", "events.event_type"),
+    ] {
+        System::prepared(Options::default(), async |system| {
+            let setting = waiting(&system, JOBS).await;
+            let bad = bad_one(&system).await;
+            let row = format!(
+                "(SELECT {} FROM deliveries WHERE id = '{bad}')",
+                if table == "events" { "event_id" } else { "id" }
+            );
+            system.sql(&format!("UPDATE {table} SET {change} WHERE id = {row}")).await;
+            system.start(Service::Dispatcher).await;
+            succeeded(&system, JOBS - 1).await;
+            parked(&system, &bad, "unreadable", detail).await;
+            assert_eq!(setting.receiver.received().len(), 255);
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ use end_to_end::{
     commands::{done, webhookctl},
     events::Event,
     history::made,
+    outsider::text_header,
     processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System, metric, wait_ready},
@@ -242,18 +243,10 @@ async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch
         let rejected = system.names.rejected();
         system.upstream.wait_ready(&rejected, 2, SOON).await;
         let mut bodies = Vec::new();
-        for _ in &bad {
-            let message = system.upstream.take(&rejected).await.unwrap();
-            let headers = message.properties.headers().clone().unwrap();
-            let header = |name: &str| match &headers.inner()[name] {
-                lapin::types::AMQPValue::LongString(text) => text.to_string(),
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(
-                (header("x-rejected-reason"), header("x-rejected-routing-key")),
-                ("panicked".to_owned(), "quote.closed".to_owned())
-            );
-            bodies.push(message.delivery.data.clone());
+        for message in system.upstream.take_all(&rejected).await {
+            let [reason, key] = ["x-rejected-reason", "x-rejected-routing-key"].map(|name| text_header(&message, name));
+            assert_eq!((reason.as_str(), key.as_str()), ("panicked", "quote.closed"));
+            bodies.push(message.delivery.data);
         }
         bodies.sort_unstable();
         let mut untouched = bad.map(|event| event.to_message());
@@ -307,40 +300,6 @@ async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_th
         })
         .await;
         assert_eq!(system.upstream.ready(&rejected).await, parked);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        made(&system, tenant, &webhook.id, 5, "'pending'").await;
-        let rows = system.sql("SELECT id::text, event_id::text FROM deliveries ORDER BY id").await;
-        let odd: String = rows[2].get(1);
-        for (table, id) in [("events", "id"), ("deliveries", "event_id")] {
-            system.sql(&format!("UPDATE {table} SET event_type = 'of.tomorrow' WHERE {id} = '{odd}'")).await;
-        }
-        system.start(Service::Dispatcher).await;
-        for row in &rows {
-            let id: Uuid = row.get::<_, &str>(0).parse().unwrap();
-            let job = Job { delivery: id.into(), attempt: 8 };
-            system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
-        }
-        wait_succeeded(&system, &webhook.id, 4).await;
-        eventually("the odd one is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
-        let message = system.upstream.take(&system.names.dead()).await.unwrap();
-        let headers = message.properties.headers().clone().unwrap();
-        let header = |name: &str| match &headers.inner()[name] {
-            lapin::types::AMQPValue::LongString(text) => text.to_string(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(header("x-dead-reason"), "unreadable");
-        assert!(header("x-dead-detail").contains("events.event_type"));
-        assert_eq!(Job::parse(&message.data).unwrap()[0].delivery.to_string(), rows[2].get::<_, &str>(0));
     })
     .await;
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use domain::EventType;
 use end_to_end::{
     events::Event,
+    outsider::text_header,
     receiver::{Receiver, always},
     system::{Options, Service, System},
     wait::SOON,
 };
-use lapin::types::AMQPValue;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
@@ -41,11 +41,7 @@ async fn an_event_from_within_what_is_kept_arrives_and_another_is_parked_with_th
         let rejected = system.names.rejected();
         system.upstream.wait_ready(&rejected, 5, SOON).await;
         let parked = system.upstream.take(&rejected).await.unwrap();
-        let headers = parked.properties.headers().clone().unwrap();
-        let text = |name: &str| match headers.inner().get(name) {
-            Some(AMQPValue::LongString(text)) => text.to_string(),
-            other => panic!("{name}: {other:?}"),
-        };
+        let text = |name: &str| text_header(&parked, name);
         assert_eq!(text("x-rejected-reason"), "timestamp_out_of_range");
         let detail = text("x-rejected-detail");
         assert!(detail.starts_with("timestamp: ") && detail.contains("retention.keep"), "{detail}");

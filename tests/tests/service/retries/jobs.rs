@@ -4,11 +4,11 @@ use std::{net::SocketAddr, time::Duration};
 
 use domain::{DeliveryId, Job};
 use end_to_end::{
+    outsider::text_header,
     receiver::{Behaviour, Receiver, Reply, always, behaviour, fails_then_succeeds},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
 };
-use lapin::types::AMQPValue;
 use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -154,14 +154,9 @@ async fn a_copy_that_comes_while_a_job_is_being_held_ends_with_it() {
 
 /// Takes the jobs that were parked because the ledger does not know their deliveries.
 async fn unknown(system: &System) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    while let Some(message) = system.upstream.take(&system.names.dead()).await {
-        let headers = message.delivery.properties.headers().clone().unwrap();
-        let reason = headers.inner().get("x-dead-reason").cloned();
-        assert_eq!(reason, Some(AMQPValue::LongString("unknown_delivery".into())));
-        jobs.extend(Job::parse(&message.delivery.data).unwrap());
-    }
-    jobs
+    let messages = system.upstream.take_all(&system.names.dead()).await;
+    assert!(messages.iter().all(|message| text_header(message, "x-dead-reason") == "unknown_delivery"));
+    messages.iter().flat_map(|message| Job::parse(&message.data).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -223,14 +218,9 @@ async fn garbage_and_jobs_of_an_unknown_version_are_kept_apart_with_the_reason()
         let (dead, upstream) = (system.names.dead(), &system.upstream);
         eventually("they are moved", SOON, || async { (upstream.ready(&dead).await == 4).then_some(()) }).await;
         let mut kept = Vec::new();
-        while let Some(message) = upstream.take(&dead).await {
-            let headers = message.delivery.properties.headers().clone().unwrap();
-            let text = |name: &str| match headers.inner().get(name) {
-                Some(AMQPValue::LongString(text)) => text.to_string(),
-                other => panic!("{name}: {other:?}"),
-            };
-            assert!(!text("x-dead-detail").is_empty());
-            kept.push((message.delivery.data.clone(), text("x-dead-reason")));
+        for message in upstream.take_all(&dead).await {
+            assert!(!text_header(&message, "x-dead-detail").is_empty());
+            kept.push((message.data.clone(), text_header(&message, "x-dead-reason")));
         }
         let expected = messages.map(|(message, reason)| (message, reason.to_owned()));
         assert!(expected.iter().all(|one| kept.contains(one)), "{kept:?}");

@@ -90,9 +90,8 @@ async fn only_the_next_job_is_left(system: &System) {
     system.stop(Service::Dispatcher).await;
     let mut jobs = Vec::new();
     for queue in system.queues() {
-        while let Some(message) = system.upstream.take(&queue).await {
-            jobs.extend(Job::parse(&message.data).unwrap());
-        }
+        let messages = system.upstream.take_all(&queue).await;
+        jobs.extend(messages.iter().flat_map(|message| Job::parse(&message.data).unwrap()));
     }
     let delivery: Uuid = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0).parse().unwrap();
     assert_eq!(jobs, [Job { delivery: delivery.into(), attempt: 2 }]);
