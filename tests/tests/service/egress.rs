@@ -1,28 +1,16 @@
 //! What receivers, their names and their owners can do to the service (crates/README.md, outbound requests).
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-};
 
 use domain::EventType;
 use end_to_end::{
     api::{Answer, Api},
     events::Event,
     name_server::{NameServer, Say},
-    receiver::{Receiver, TestCa, always},
+    receiver::{Receiver, always},
     system::{Options, Service, System},
 };
 use serde_json::{Value, json};
 use service_kit::Settings;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
-use tokio_rustls::server::TlsStream;
+use tokio::net::{TcpListener, TcpStream};
 use uuid::Uuid;
 
 /// One attempt: the next one is too late to disturb the test.
@@ -147,79 +135,6 @@ async fn a_name_that_leads_to_a_private_address_is_refused_until_it_leads_elsewh
         let own = TcpStream::connect(private.local_addr().unwrap()).await.unwrap();
         let (_, first) = private.accept().await.unwrap();
         assert_eq!(first, own.local_addr().unwrap(), "somebody else was there before");
-    })
-    .await;
-}
-
-/// Answers the first request of each connection. Reads the second one and closes the connection.
-struct Fickle {
-    address: SocketAddr,
-    requests: Arc<AtomicUsize>,
-    _tasks: JoinSet<()>,
-}
-
-impl Fickle {
-    async fn start(ca: &TestCa) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, acceptor) = (listener.local_addr().unwrap(), ca.acceptor());
-        let requests = Arc::<AtomicUsize>::default();
-        let (count, mut tasks) = (Arc::clone(&requests), JoinSet::new());
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((tcp, _)) = listener.accept().await {
-                let (acceptor, count) = (acceptor.clone(), Arc::clone(&count));
-                connections.spawn(async move {
-                    let mut tls = acceptor.accept(tcp).await.unwrap();
-                    for answer in ["HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""] {
-                        if !request(&mut tls).await {
-                            return;
-                        }
-                        count.fetch_add(1, SeqCst);
-                        tls.write_all(answer.as_bytes()).await.unwrap();
-                        tls.flush().await.unwrap();
-                    }
-                });
-            }
-        });
-        Self { address, requests, _tasks: tasks }
-    }
-}
-
-/// Reads a request to its end. Returns false at the end of the connection.
-async fn request(tls: &mut TlsStream<TcpStream>) -> bool {
-    let mut bytes = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&bytes);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse::<usize>().ok());
-            if body.len() >= length.unwrap_or(0) {
-                return true;
-            }
-        }
-        match tls.read_u8().await {
-            Ok(byte) => bytes.push(byte),
-            Err(_) => return false,
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pooled_connection_that_the_receiver_closes_is_replaced_and_is_no_failure() {
-    System::run(with(ONCE, &[("EGRESS__IDLE_TIMEOUT", "5m".to_owned())]), async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Fickle::start(&system.ca).await);
-        let api = system.admin(tenant).await;
-        let webhook = api.create(&format!("https://{}/", receiver.address), &["quote.closed"]).await.id;
-        for delivery in 1..=5 {
-            publish(&system, tenant).await;
-            end_to_end::wait::eventually("it has succeeded", end_to_end::wait::SOON, || async {
-                let log = api.log(&webhook, "state=succeeded").await;
-                (log["data"].as_array()?.len() == delivery).then_some(())
-            })
-            .await;
-        }
-        let made = "SELECT count(*) FROM attempts";
-        assert_eq!((system.count(made).await, api.webhook(&webhook).await["failure_count"].clone()), (5, json!(0)));
-        assert!(receiver.requests.load(SeqCst) > 5, "no connection was reused");
     })
     .await;
 }

@@ -1,6 +1,5 @@
 //! What follows a failed attempt (specification, section 8).
 mod jobs;
-mod outcomes;
 mod overdue;
 mod pairs;
 mod queues;
@@ -27,15 +26,12 @@ struct Attempt {
     started_at: OffsetDateTime,
     took: Duration,
     outcome: String,
-    status: Option<i16>,
-    head: Vec<u8>,
-    error: Option<String>,
 }
 
 /// The attempts of a webhook's deliveries, in order.
 async fn attempts(system: &System, webhook: &str) -> Vec<Attempt> {
     let statement = format!(
-        "SELECT attempt, started_at, duration_us, outcome, a.status, answer_head, error \
+        "SELECT attempt, started_at, duration_us, outcome \
          FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
          WHERE d.webhook_id = '{webhook}' ORDER BY started_at"
     );
@@ -44,9 +40,6 @@ async fn attempts(system: &System, webhook: &str) -> Vec<Attempt> {
         started_at: row.get::<_, SystemTime>(1).into(),
         took: Duration::from_micros(row.get::<_, i64>(2).unsigned_abs()),
         outcome: row.get(3),
-        status: row.get(4),
-        head: row.get(5),
-        error: row.get(6),
     };
     system.sql(&statement).await.into_iter().map(row).collect()
 }

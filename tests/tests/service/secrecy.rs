@@ -9,7 +9,7 @@ use end_to_end::{
     outsider::sql,
     processes::{Process, with_api_address},
     receiver::{Received, Receiver, Reply, TestCa, always, behaviour},
-    system::{Options, System, wait_ready},
+    system::{Options, System},
     wait::{SOON, eventually},
 };
 use uuid::Uuid;
@@ -296,18 +296,6 @@ async fn the_answer_to_a_creation_shows_the_signing_secret_once_and_nothing_else
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_show_no_credential_when_they_are_printed() {
-    System::prepared(talkative(), async |system| {
-        let settings = system.settings();
-        let printed = format!("{settings:?} {settings:#?}");
-        assert!(printed.contains(&system.variables["WEBHOOKS__BROKER__PREFIX"]));
-        let session = random_digits();
-        hidden(&system, [&session, &session], &[]).assert_not_in("the settings", &printed);
-    })
-    .await;
-}
-
 const PASSWORD: &str = "pa55-that-is-never-shown";
 
 fn with_password(url: &str) -> String {
@@ -335,35 +323,6 @@ async fn a_login_that_is_refused_does_not_show_its_password() {
             assert_eq!(ready.status, 503);
             secrets.assert_not_in("/readyz", &shown(&ready));
         }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_setting_that_cannot_be_used_is_not_quoted_when_it_is_secret() {
-    System::prepared(talkative(), async |system| {
-        let digits = random_digits();
-        let mut secrets = Secrets::default();
-        secrets.add("the password", PASSWORD);
-        secrets.add_digits("the key", &digits);
-        for (name, value) in [
-            ("WEBHOOKS__DATABASE__URL", format!("postgres://u:{PASSWORD}@host:port/x")),
-            ("WEBHOOKS__BROKER__URL", format!("amqp://u:{PASSWORD}@host:port/x")),
-            ("WEBHOOKS__SECRETS__KEYS", digits.clone()),
-            ("WEBHOOKS__SECRETS__KEYS", format!("one:{}", &digits[1..])),
-            ("WEBHOOKS__SECRETS__KEYS", format!("one:{digits},one:{digits}")),
-        ] {
-            let mut variables = system.variables.clone();
-            variables.insert(name.to_owned(), value);
-            let mut process = Process::spawn("dispatcher", &variables);
-            assert!(!process.wait().await.success());
-            assert!(process.logged().contains(name), "{}", process.logged());
-            secrets.assert_not_in("the complaint", &process.logged());
-        }
-        let process = Process::spawn("dispatcher", &system.variables);
-        let listening = async || tokio::net::TcpStream::connect(process.ops).await.ok();
-        eventually("it starts with the right ones", SOON, listening).await;
-        wait_ready(process.ops).await;
     })
     .await;
 }

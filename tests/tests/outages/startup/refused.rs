@@ -40,55 +40,6 @@ fn assert_says(said: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn an_unknown_key_is_named_with_those_that_are_known() {
-    for process in ALL {
-        let said = refusal_of(process, "WEBHOOKS__RETRY__SHEDULE", "1s").await;
-        assert_says(&said, &[process, "retry.shedule (WEBHOOKS__RETRY__SHEDULE)", "unknown", "schedule"]);
-        let said = refusal_of(process, "WEBHOOKS__RETRIES__SCHEDULE", "1s").await;
-        assert_says(&said, &[process, "retries", "WEBHOOKS__RETRIES", "unknown", "retry"]);
-    }
-}
-
-#[tokio::test]
-async fn a_value_that_cannot_be_used_is_quoted_with_its_setting() {
-    for (process, name, value) in [
-        ("dispatcher", "RETRY__SCHEDULE", "1m,soon"),
-        ("dispatcher", "EGRESS__TIMEOUT", "0s"),
-        ("dispatcher", "EGRESS__ALLOWED_NETWORKS", "10.0.0.0/33"),
-        ("dispatcher", "DISPATCHER__MAX_IN_FLIGHT", "100000"),
-        ("event-ingest", "INGEST__BATCH", "0"),
-        ("event-ingest", "BROKER__PREFIX", "a/b"),
-        ("event-ingest", "BROKER__CONFIRM_TIMEOUT", "ten"),
-        ("event-ingest", "DATABASE__MAX_CONNECTIONS", "-1"),
-        ("event-ingest", "LOG__LEVEL", "verbose"),
-        ("api-service", "API__LISTEN", "localhost:8080"),
-        ("api-service", "OPS__LISTEN", "9081"),
-        ("api-service", "LOG__FORMAT", "xml"),
-        ("api-service", "SHUTDOWN__DEADLINE", "forever"),
-    ] {
-        let variable = format!("WEBHOOKS__{name}");
-        let said = refusal_of(process, &variable, value).await;
-        let key = name.replace("__", ".").to_lowercase();
-        assert_says(&said, &[process, &format!("{key} ({variable})"), value]);
-    }
-}
-
-#[tokio::test]
-async fn a_required_setting_that_is_missing_is_named() {
-    for (process, name) in [
-        ("dispatcher", "SECRETS__KEYS"),
-        ("api-service", "SECRETS__KEYS"),
-        ("dispatcher", "DATABASE__URL"),
-        ("event-ingest", "BROKER__URL"),
-    ] {
-        let variable = format!("WEBHOOKS__{name}");
-        let mut variables = good();
-        variables.remove(&variable);
-        assert_says(&refusal(process, &variables, &[]).await, &[process, &variable, "not set"]);
-    }
-}
-
-#[tokio::test]
 async fn a_sensitive_value_that_cannot_be_used_is_not_shown() {
     let short = format!("test:{}", "ab".repeat(31));
     for process in ["dispatcher", "api-service"] {

@@ -1,6 +1,6 @@
 //! What a receiver sees besides the body (specification, sections 4.4 and 5.2).
 
-use domain::{DeliveryId, EventType};
+use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Received, Receiver, always, verify},
@@ -8,8 +8,6 @@ use end_to_end::{
     wait::SOON,
 };
 use ledger::SecretKeys;
-use ring::digest::{SHA256, digest};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 /// Delivers one event to one webhook; returns what arrived, the webhook's id and its secret.
@@ -68,29 +66,6 @@ async fn without_the_setting_only_the_headers_of_the_specification_are_sent() {
         let (one, _, secret) = deliver(&system, &event).await;
         assert!(one.headers.iter().all(|(name, _)| !name.starts_with("webhook-")), "{:?}", one.headers);
         verify(&one, &secret).unwrap();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_webhook_id_is_derived_from_webhook_event_and_type_alone() {
-    System::shared(async |system| {
-        let event = Event::now(EventType::ReturnNoteCreated, Uuid::new_v4());
-        let (one, webhook, _) = deliver(&system, &event).await;
-        let id: Uuid = one.header("x-service-webhook-id").unwrap().parse().unwrap();
-        let fired = event.timestamp.parse().unwrap();
-        let derived = DeliveryId::derive(webhook.into(), event.id.into(), event.event_type, fired);
-        assert_eq!(id, derived.as_uuid());
-        // Computed independently.
-        let fired = OffsetDateTime::parse(&event.timestamp, &Rfc3339).unwrap().unix_timestamp_nanos() / 1_000_000;
-        let ids = [webhook.into_bytes(), event.id.into_bytes()].concat();
-        let hash = digest(&SHA256, &[&ids, &b"return_note.created"[..]].concat());
-        let mut expected = [0; 16];
-        expected[..6].copy_from_slice(&u64::try_from(fired).unwrap().to_be_bytes()[2..]);
-        expected[6..].copy_from_slice(&hash.as_ref()[..10]);
-        expected[6] = expected[6] & 0x0f | 0x80;
-        expected[8] = expected[8] & 0x3f | 0x80;
-        assert_eq!(id, Uuid::from_bytes(expected));
     })
     .await;
 }
