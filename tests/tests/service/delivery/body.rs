@@ -1,6 +1,5 @@
 //! The body is fixed once, byte for byte (crates/README.md, invariant 5).
 
-
 use domain::EventType;
 use end_to_end::{
     events::Event,
