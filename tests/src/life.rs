@@ -20,7 +20,7 @@ use crate::{
     events::Event,
     receiver::{Behaviour, Receiver, Reply, always, behaviour},
     system::{Options, Service, System},
-    wait::eventually,
+    wait::until,
 };
 
 /// As long as [`REAL`], in attempts.
@@ -169,8 +169,8 @@ async fn publish(system: &System, mut events: Vec<Event>) {
     system.upstream.publish(&events).await;
     let stored = format!("SELECT count(*) FROM events WHERE id = ANY('{{{}}}')", events::ids(&events));
     let open = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-    eventually("every delivery is done", LONG, || async {
-        (system.count(&stored).await == events.len() as i64 && system.count(open).await == 0).then_some(())
+    until("every delivery is done", LONG, || async {
+        system.count(&stored).await == events.len() as i64 && system.count(open).await == 0
     })
     .await;
 }

@@ -12,7 +12,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-use crate::{events::Event, wait::eventually};
+use crate::{events::Event, wait::until};
 
 /// How long the broker waits for a queue's leader before it says that the queue is empty, and how often such an answer
 /// is asked for again.
@@ -172,7 +172,7 @@ impl Outsider {
     /// When there is no such queue, or the deadline passes.
     pub async fn wait_ready(&self, queue: &str, messages: u32, deadline: Duration) {
         let what = format!("{queue} holds {messages} messages");
-        eventually(&what, deadline, || async { (self.ready(queue).await == messages).then_some(()) }).await;
+        until(&what, deadline, || async { self.ready(queue).await == messages }).await;
     }
 
     /// The number of consumers of a queue.

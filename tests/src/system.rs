@@ -29,7 +29,7 @@ use crate::{
     outsider::{Outsider, sql},
     receiver::{Behaviour, Receiver, TestCa},
     servers::{Servers, repository},
-    wait::{SOON, eventually, eventually_ok},
+    wait::{SOON, eventually_ok, until},
 };
 
 /// The options of a test's system.
@@ -440,7 +440,7 @@ impl System {
     /// Waits until `count` sessions wait for a lock.
     pub async fn wait_for_locked_out(&self, count: i64) {
         let what = format!("{count} sessions wait for a lock");
-        eventually(&what, SOON, || async { (self.locked_out().await == count).then_some(()) }).await;
+        until(&what, SOON, || async { self.locked_out().await == count }).await;
     }
 
     /// Every queue of the service but that of notices, which nobody consumes.

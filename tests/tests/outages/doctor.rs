@@ -8,7 +8,7 @@ use end_to_end::{
     commands::{Ran, done, webhookctl},
     servers::{PrivateServers, Server},
     system::{Options, Service, System},
-    wait::{eventually, eventually_ok},
+    wait::{eventually, eventually_ok, until},
 };
 use lapin::{
     Connection, ConnectionProperties,
@@ -312,9 +312,9 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
         assert!(nodes["remedy"].as_str().unwrap().contains("set_user_tags"), "{}", report.screen);
 
         servers.rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]);
-        eventually("the alarm is seen by both", LONG, || async {
+        until("the alarm is seen by both", LONG, || async {
             let report = doctor(&variables).await;
-            ["broker.blocked", "cluster.alarms"].iter().all(|id| report.wrong().contains(id)).then_some(())
+            ["broker.blocked", "cluster.alarms"].iter().all(|id| report.wrong().contains(id))
         })
         .await;
         servers.rabbitmqctl(&["set_vm_memory_high_watermark", "0.4"]);

@@ -12,7 +12,7 @@ use end_to_end::{
     outsider::text_header,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use lapin::options::BasicGetOptions;
 use serde_json::json;
@@ -39,10 +39,7 @@ async fn waiting(system: &System, jobs: i64) -> Setting {
     let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
     publish(system, tenant, jobs).await;
     let queue = system.names.main();
-    eventually("the jobs wait", LONG, || async {
-        (i64::from(system.upstream.ready(&queue).await) == jobs).then_some(())
-    })
-    .await;
+    until("the jobs wait", LONG, || async { i64::from(system.upstream.ready(&queue).await) == jobs }).await;
     Setting { tenant, webhook, receiver }
 }
 
@@ -75,7 +72,7 @@ async fn the_trigger(system: &System, does: &str) {
 
 async fn succeeded(system: &System, count: i64) {
     let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    eventually("the others succeed", LONG, || async { (system.count(done).await == count).then_some(()) }).await;
+    until("the others succeed", LONG, || async { system.count(done).await == count }).await;
 }
 
 async fn dead(system: &System) -> u32 {
@@ -84,7 +81,7 @@ async fn dead(system: &System) -> u32 {
 
 /// Waits until one job is parked, for this reason.
 async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
-    eventually("it is parked", SOON, || async { (dead(system).await == 1).then_some(()) }).await;
+    until("it is parked", SOON, || async { dead(system).await == 1 }).await;
     let message = system.upstream.take(&system.names.dead()).await.unwrap();
     let header = |name: &str| text_header(&message, name);
     assert_eq!(header("x-dead-reason"), reason);
@@ -148,8 +145,7 @@ async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
         assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
         system.start(Service::Dispatcher).await;
         let held = "SELECT count(*) FROM held_jobs";
-        eventually("the others are held", LONG, || async { (system.count(held).await == JOBS - 1).then_some(()) })
-            .await;
+        until("the others are held", LONG, || async { system.count(held).await == JOBS - 1 }).await;
         parked(&system, &bad, "unheld", "SQLSTATE 23514").await;
     })
     .await;
@@ -161,9 +157,9 @@ async fn of_many_jobs_that_fail_by_their_own_data_few_are_parked() {
         let _setting = waiting(&system, 30).await;
         fails(&system, "INSERT ON attempts", "22003", "true").await;
         let dispatcher = system.start(Service::Dispatcher).await;
-        eventually("one is parked", SOON, || async { (dead(&system).await >= 1).then_some(()) }).await;
+        until("one is parked", SOON, || async { dead(&system).await >= 1 }).await;
         let first = Instant::now();
-        eventually("others are", LONG, || async { (dead(&system).await >= PARKED + 2).then_some(()) }).await;
+        until("others are", LONG, || async { dead(&system).await >= PARKED + 2 }).await;
         let least = Duration::from_secs(11);
         assert!(first.elapsed() > least, "ten at first, then one every six seconds: {:?}", first.elapsed());
         works_again(&system).await;
@@ -265,7 +261,7 @@ async fn a_held_job_that_cannot_be_published_holds_up_no_other_one() {
         eventually("all others arrive", LONG, all_others).await;
         works_again(&system).await;
         system.start(Service::Ingest).await;
-        eventually("lost-job detection publishes it", LONG, || async { (of("/bad") == 20).then_some(()) }).await;
+        until("lost-job detection publishes it", LONG, || async { of("/bad") == 20 }).await;
         assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
     })
     .await;

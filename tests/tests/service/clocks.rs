@@ -10,7 +10,7 @@ use end_to_end::{
     history,
     receiver::{Receiver, always, fails_then_succeeds, verify},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -98,7 +98,7 @@ async fn woken_on_time(system: &System, admin: &Api, tenant: Uuid) {
     receiver.wait_for(1, SOON).await;
     admin.set_active(&webhook.id, false).await;
     let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", webhook.id);
-    eventually("the retry is held", SOON, || async { (system.count(&held).await == 1).then_some(()) }).await;
+    until("the retry is held", SOON, || async { system.count(&held).await == 1 }).await;
     admin.set_active(&webhook.id, true).await;
     let activated_at = OffsetDateTime::now_utc();
     let after = receiver.wait_for(2, SOON).await[1].at - activated_at;
@@ -195,19 +195,17 @@ async fn current_events_wait_while_the_databases_clock_is_days_off() {
         for (before, ahead) in [40 * DAY, -2 * DAY].into_iter().enumerate() {
             clock::set_ahead(&system, ahead).await;
             let events = system.names.events();
-            eventually("no ingest accepts events", SOON, || async {
+            until("no ingest accepts events", SOON, || async {
                 let is_held = metric(ingest, "webhooks_ingest_held").await == 1.0;
-                (is_held && system.upstream.consumers(&events).await == 0).then_some(())
+                is_held && system.upstream.consumers(&events).await == 0
             })
             .await;
             publish(&system, tenant).await;
             system.upstream.wait_ready(&events, 1, SOON).await;
             clock::set_ahead(&system, 0).await;
             receiver.wait_for(before + 1, SOON).await;
-            eventually("events are accepted again", SOON, || async {
-                (metric(ingest, "webhooks_ingest_held").await == 0.0).then_some(())
-            })
-            .await;
+            until("events are accepted again", SOON, || async { metric(ingest, "webhooks_ingest_held").await == 0.0 })
+                .await;
         }
         assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
     })
@@ -252,9 +250,9 @@ async fn waits_after_a_promotion(system: Arc<System>, ahead: i64) {
 /// Waits until the dispatcher knows that the clocks differ, and does not consume the main lane.
 async fn no_job_is_taken(system: &System, dispatcher: SocketAddr) {
     let main = system.names.main();
-    eventually("the brake is on", SOON, || async {
+    until("the brake is on", SOON, || async {
         let offset = metric(dispatcher, "webhooks_database_clock_offset_seconds").await;
-        (offset.abs() > 500.0 && system.upstream.consumers(&main).await == 0).then_some(())
+        offset.abs() > 500.0 && system.upstream.consumers(&main).await == 0
     })
     .await;
 }

@@ -15,7 +15,7 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always, verify},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
 
@@ -32,10 +32,10 @@ async fn start_all(system: &System) -> SocketAddr {
 /// Waits until ingest has judged `events` events and no delivery is pending or retrying. Nothing can arrive after that.
 async fn settled(system: &System, ingest: SocketAddr, events: u32) {
     let what = format!("{events} events are judged and their deliveries ended");
-    eventually(&what, LONG, || async {
+    until(&what, LONG, || async {
         let judged = metric(ingest, "webhooks_ingest_events_total").await;
         let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-        (judged >= f64::from(events) && system.count(waiting).await == 0).then_some(())
+        judged >= f64::from(events) && system.count(waiting).await == 0
     })
     .await;
 }
@@ -51,11 +51,11 @@ async fn ended(system: &System, tenants: &[Uuid], events: i64) {
                 (SELECT count(*) FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
                  WHERE w.{theirs} AND d.state IN ('pending', 'retrying'))"
     );
-    eventually(&format!("{events} events are stored and their deliveries ended"), LONG, || async {
+    until(&format!("{events} events are stored and their deliveries ended"), LONG, || async {
         let row = &system.sql(&counts).await[0];
         let (stored, waiting): (i64, i64) = (row.get(0), row.get(1));
         assert!(stored <= events, "{stored} events are stored instead of {events}");
-        (stored == events && waiting == 0).then_some(())
+        stored == events && waiting == 0
     })
     .await;
 }

@@ -8,7 +8,7 @@ use end_to_end::{
     receiver::{Receiver, always, verify},
     servers::repository,
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use jsonschema::Validator;
 use lapin::{
@@ -36,7 +36,7 @@ fn assert_fits(schema: &Validator, message: &[u8]) -> Value {
 /// Waits until a queue holds messages and takes them. There must be exactly `count`.
 async fn take_all(broker: &Outsider, queue: &str, count: usize) -> Vec<BasicGetMessage> {
     let what = format!("{count} messages are on {queue}");
-    eventually(&what, SOON, || async { (broker.ready(queue).await as usize >= count).then_some(()) }).await;
+    until(&what, SOON, || async { broker.ready(queue).await as usize >= count }).await;
     let mut taken = Vec::new();
     while let Some(message) = broker.take(queue).await {
         taken.push(message);
@@ -274,10 +274,10 @@ async fn garbage_among_good_events_is_parked_with_its_reason_and_the_good_ones_a
             let Garbage { reason, detail, .. } = garbage.swap_remove(fits.expect("the body is untouched"));
             assert_parked(&message, reason, detail);
         }
-        eventually("nothing is under way", SOON, || async {
+        until("nothing is under way", SOON, || async {
             let open = "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'";
             let waiting = broker.ready(&system.names.events()).await + broker.ready(&system.names.main()).await;
-            (waiting == 0 && system.count(open).await == 0).then_some(())
+            waiting == 0 && system.count(open).await == 0
         })
         .await;
 

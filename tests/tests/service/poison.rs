@@ -10,7 +10,7 @@ use end_to_end::{
     processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System, metric, wait_ready},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
 use service_kit::Settings;
@@ -30,10 +30,7 @@ async fn dead(system: &System) -> u32 {
 /// Waits until all deliveries of a webhook have succeeded.
 async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
     let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'succeeded'");
-    eventually("all innocent deliveries succeed", LONG, || async {
-        (system.count(&done).await == count).then_some(())
-    })
-    .await;
+    until("all innocent deliveries succeed", LONG, || async { system.count(&done).await == count }).await;
 }
 
 /// Starts dispatchers until `jobs` jobs are parked. Returns how many died, and the process that lives. Their dead letters
@@ -80,15 +77,12 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
         }
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         let queue = system.names.main();
-        eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 2).then_some(()) }).await;
+        until("the jobs wait", SOON, || async { system.upstream.ready(&queue).await == 2 }).await;
 
         let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + FURTHER).await;
         println!("put aside after {deaths} deaths");
         let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("the innocent succeed", LONG, || async {
-            (system.count(done).await == INNOCENT as i64).then_some(())
-        })
-        .await;
+        until("the innocent succeed", LONG, || async { system.count(done).await == INNOCENT as i64 }).await;
         let parked = "SELECT count(*) FROM suspect_jobs WHERE parked_as = 'poison'";
         assert_eq!(system.count(parked).await, 2);
         wait_ready(survivor.ops).await;
@@ -113,8 +107,8 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         events.insert(INNOCENT / 2, Event::now(EventType::QuoteAccepted, tenant));
         system.upstream.publish(&events).await;
         let stored = i64::try_from(events.len()).unwrap();
-        eventually("all deliveries are stored", LONG, || async {
-            (system.count("SELECT count(*) FROM deliveries").await == stored).then_some(())
+        until("all deliveries are stored", LONG, || async {
+            system.count("SELECT count(*) FROM deliveries").await == stored
         })
         .await;
 
@@ -167,12 +161,11 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
         let events: Vec<_> = (0..JOBS).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
         system.upstream.publish(&events).await;
         let stored = "SELECT count(*) FROM deliveries";
-        eventually("all are stored", LONG, || async { (system.count(stored).await == JOBS as i64).then_some(()) })
-            .await;
+        until("all are stored", LONG, || async { system.count(stored).await == JOBS as i64 }).await;
         for _ in 0..5 {
             let before = receiver.arrived();
             system.start(Service::Dispatcher).await;
-            eventually("some are attempted", LONG, || async { (receiver.arrived() > before).then_some(()) }).await;
+            until("some are attempted", LONG, || async { receiver.arrived() > before }).await;
             system.stop(Service::Dispatcher).await;
         }
         assert!(receiver.arrived() < JOBS, "a backlog is left");
@@ -180,10 +173,7 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
         wait_succeeded(&system, &webhook.id, JOBS as i64).await;
         let held = r#"webhooks_jobs_held_total{reason="suspect"}"#;
         assert_eq!(metric(ops, held).await, 0.0, "none waits for its turn");
-        eventually("no note is left", SOON, || async {
-            (system.count("SELECT count(*) FROM suspect_jobs").await == 0).then_some(())
-        })
-        .await;
+        until("no note is left", SOON, || async { system.count("SELECT count(*) FROM suspect_jobs").await == 0 }).await;
         assert_eq!((receiver.arrived(), dead(&system).await), (JOBS, 0));
     })
     .await;
@@ -203,10 +193,10 @@ async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
         let events: Vec<_> = (0..10).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
         system.upstream.publish(&events).await;
         wait_succeeded(&system, &fine.id, 10).await;
-        eventually("the others are put aside", SOON, || async { (dead(&system).await == 10).then_some(()) }).await;
+        until("the others are put aside", SOON, || async { dead(&system).await == 10 }).await;
         assert_eq!(metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#).await, 10.0);
-        eventually("nothing is under way", SOON, || async {
-            (metric(dispatcher.ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
+        until("nothing is under way", SOON, || async {
+            metric(dispatcher.ops, "webhooks_attempts_in_flight").await == 0.0
         })
         .await;
         let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE parked_as = 'panicked'").await;
@@ -230,16 +220,13 @@ async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch
         system.upstream.publish(&events).await;
         let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
         let other = of("oops-Judge").to_message();
-        eventually("it is parked at whose judging ingest panics", LONG, || async {
+        until("it is parked at whose judging ingest panics", LONG, || async {
             let _ = system.upstream.try_publish_raw("invoice.paid", &other).await;
-            (system.upstream.ready(&system.names.unknown_key()).await > 0).then_some(())
+            system.upstream.ready(&system.names.unknown_key()).await > 0
         })
         .await;
         let stored = "SELECT count(*) FROM deliveries";
-        eventually("the others are stored", LONG, || async {
-            (system.count(stored).await == FINE as i64).then_some(())
-        })
-        .await;
+        until("the others are stored", LONG, || async { system.count(stored).await == FINE as i64 }).await;
         let rejected = system.names.rejected();
         system.upstream.wait_ready(&rejected, 2, SOON).await;
         let mut bodies = Vec::new();
@@ -279,12 +266,11 @@ async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_th
         let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
         system.upstream.publish(&events).await;
         let stored = "SELECT count(*) FROM deliveries";
-        eventually("the other is stored", LONG, || async { (system.count(stored).await == 1).then_some(()) }).await;
+        until("the other is stored", LONG, || async { system.count(stored).await == 1 }).await;
         let rejected = system.names.rejected();
-        eventually("ten are parked", LONG, || async { (system.upstream.ready(&rejected).await >= 10).then_some(()) })
-            .await;
-        eventually("it says so", LONG, || async {
-            ingest.logged().contains("ingest panics at more than 10 events a minute").then_some(())
+        until("ten are parked", LONG, || async { system.upstream.ready(&rejected).await >= 10 }).await;
+        until("it says so", LONG, || async {
+            ingest.logged().contains("ingest panics at more than 10 events a minute")
         })
         .await;
         assert_eq!(ingest.terminate().await.code(), Some(0));
@@ -295,10 +281,7 @@ async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_th
 
         system.start(Service::Ingest).await;
         let all = i64::from(BAD - parked) + 1;
-        eventually("the next version stores them", LONG, || async {
-            (system.count(stored).await == all).then_some(())
-        })
-        .await;
+        until("the next version stores them", LONG, || async { system.count(stored).await == all }).await;
         assert_eq!(system.upstream.ready(&rejected).await, parked);
     })
     .await;
@@ -378,7 +361,7 @@ async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_aga
         system.start(Service::Dispatcher).await;
         let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
         system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
-        eventually("it is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
+        until("it is put aside", SOON, || async { dead(&system).await == 1 }).await;
         let line: Value = serde_json::from_str(&done(&system.variables, &["dead", "list"]).await).unwrap();
         assert_eq!((&line["reason"], &line["delivery_id"]), (&"unknown_delivery".into(), &id.into()), "{line}");
 
@@ -402,9 +385,9 @@ async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() 
         let receiver = Receiver::start(&system.ca, always(200));
         system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        eventually("the job is parked", SOON, || async {
+        until("the job is parked", SOON, || async {
             let parked = metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#).await == 1.0;
-            (parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
+            parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0
         })
         .await;
         let later = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempts = 0 \
@@ -452,8 +435,7 @@ async fn a_webhook_that_is_paused_while_its_job_is_noted_gets_nothing() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(lock);
         let held = r#"webhooks_jobs_held_total{reason="paused"}"#;
-        eventually("the job is held", SOON, || async { (metric(dispatcher.ops, held).await == 1.0).then_some(()) })
-            .await;
+        until("the job is held", SOON, || async { metric(dispatcher.ops, held).await == 1.0 }).await;
         assert_eq!(receiver.received().len(), 2);
     })
     .await;

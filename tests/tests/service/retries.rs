@@ -11,7 +11,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     system::{Service, System},
-    wait::eventually,
+    wait::{eventually, until},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -47,11 +47,11 @@ async fn attempts(system: &System, webhook: &str) -> Vec<Attempt> {
 /// Waits until all of a webhook's deliveries are in `state`, after `attempts` attempts.
 async fn ended(system: &System, webhook: &str, state: &str, attempts: i16) {
     let what = format!("the delivery is {state} after {attempts} attempts");
-    eventually(&what, LONG, || async {
+    until(&what, LONG, || async {
         let statement = format!("SELECT state, attempts FROM deliveries WHERE webhook_id = '{webhook}'");
         let rows = system.sql(&statement).await;
         let done = |row: &tokio_postgres::Row| (row.get::<_, &str>(0), row.get::<_, i16>(1)) == (state, attempts);
-        (!rows.is_empty() && rows.iter().all(done)).then_some(())
+        !rows.is_empty() && rows.iter().all(done)
     })
     .await;
 }

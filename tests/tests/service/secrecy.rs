@@ -10,7 +10,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     receiver::{Received, Receiver, Reply, TestCa, always, behaviour},
     system::{Options, System},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
 
@@ -165,12 +165,12 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     for (outcome, count) in [("success", 1), ("status", 1), ("tls", 1), ("connect", 1)] {
         let recorded = format!("SELECT count(*) FROM attempts WHERE outcome = '{outcome}'");
         let what = format!("an attempt ends with {outcome}");
-        eventually(&what, SOON, async || (system.count(&recorded).await == count).then_some(())).await;
+        until(&what, SOON, async || system.count(&recorded).await == count).await;
     }
     for (queue, count) in [(system.names.rejected(), 1), (system.names.dead(), 1), (system.retry_queues().remove(0), 3)]
     {
         let what = format!("{count} messages wait on {queue}");
-        eventually(&what, SOON, async || (system.upstream.ready(&queue).await == count).then_some(())).await;
+        until(&what, SOON, async || system.upstream.ready(&queue).await == count).await;
     }
     let id = |receiver: &Receiver| receiver.received()[0].header("x-service-webhook-id").unwrap().to_owned();
     let signature = |one: Received| one.header("x-service-signature").unwrap().rsplit_once("v1=").unwrap().1.to_owned();
@@ -249,7 +249,7 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
         assert!(dispatcher.terminate().await.success());
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
         let queue = system.names.main();
-        eventually("a job waits", SOON, async || (system.upstream.ready(&queue).await == 1).then_some(())).await;
+        until("a job waits", SOON, async || system.upstream.ready(&queue).await == 1).await;
         for (name, log) in ["api-service", "event-ingest", "dispatcher"].into_iter().zip(logs) {
             assert!(log.contains(r#""level":"DEBUG","#) && log.contains(r#""target":"lapin::"#), "{name} is talkative");
             secrets.assert_not_in(&format!("the log of {name}"), &log);

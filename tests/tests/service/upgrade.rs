@@ -14,7 +14,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     servers::repository,
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use ledger::{LedgerError, SchemaState};
 use uuid::Uuid;
@@ -53,8 +53,7 @@ async fn jobs_of_a_later_version_are_parked_untouched_from_every_lane_and_hold_n
 
         let dead = system.names.dead();
         let all = u32::try_from(later.len()).unwrap();
-        eventually("they are parked", SOON, || async { (system.upstream.ready(&dead).await == all).then_some(()) })
-            .await;
+        until("they are parked", SOON, || async { system.upstream.ready(&dead).await == all }).await;
         let mut parked = Vec::new();
         for message in system.upstream.take_all(&dead).await {
             assert_eq!(text_header(&message, "x-dead-reason"), "unknown_version");
@@ -144,7 +143,7 @@ async fn services_run_and_start_on_the_next_versions_schema_and_the_next_version
         });
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                      AND application_name = 'older' AND wait_event_type = 'Lock'";
-        eventually("one of them waits", SOON, || async { (system.count(waits).await == 1).then_some(()) }).await;
+        until("one of them waits", SOON, || async { system.count(waits).await == 1 }).await;
         assert!(migrating.iter().all(|one| !one.is_finished()));
         reader.batch_execute("COMMIT").await.unwrap();
         let mut applied = Vec::new();

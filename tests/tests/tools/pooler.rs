@@ -9,7 +9,7 @@ use end_to_end::{
     pooler::Pooler,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use service_kit::Settings;
 use uuid::Uuid;
@@ -45,10 +45,7 @@ async fn a_pooler_of_sessions_serves_all_services_and_their_leader() {
         let events: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
         system.upstream.publish(&events).await;
         receiver.wait_for(20, SOON).await;
-        eventually("ingest leads", SOON, || async {
-            (metric(services[1], "webhooks_maintenance_leader").await > 0.0).then_some(())
-        })
-        .await;
+        until("ingest leads", SOON, || async { metric(services[1], "webhooks_maintenance_leader").await > 0.0 }).await;
         // What its client leaves behind is cleared before the next one comes.
         done(&through(&system, &pooler), &["migrate"]).await;
     })

@@ -17,7 +17,7 @@ use end_to_end::{
     servers::{repository, stack_folder},
     system::{Options, System},
     tools::Tool,
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -255,10 +255,9 @@ async fn a_committed_events_delivery_comes_and_a_rolled_back_one_leaves_no_trace
             };
             let relays = [relay(), relay()];
             receiver.wait_for(1, SOON).await;
-            eventually("the relays have marked all", SOON, || async {
+            until("the relays have marked all", SOON, || async {
                 let open = "SELECT count(*) FROM outbox WHERE published_at IS NULL AND fault IS NULL";
-                (system.count(open).await == 0).then_some(())
-            })
+                system.count(open).await == 0 })
             .await;
             assert_eq!(system.count("SELECT count(*) FROM outbox WHERE fault IS NOT NULL").await, 2, "{name}");
 
@@ -294,16 +293,16 @@ async fn comes_although_the_connection_breaks(system: &System, name: &str, proxy
 
     proxy.set(Mode::Stall);
     store().await;
-    eventually(&format!("{name} has taken the event"), SOON, || async {
+    until(&format!("{name} has taken the event"), SOON, || async {
         let free = "SELECT position FROM outbox WHERE published_at IS NULL FOR UPDATE SKIP LOCKED";
-        system.sql(free).await.is_empty().then_some(())
+        system.sql(free).await.is_empty()
     })
     .await;
     proxy.set(Mode::Refuse);
     proxy.set(Mode::Pass);
     receiver.wait_for(2, SOON).await;
-    eventually(&format!("{name} has marked the event"), SOON, || async {
-        (system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await == 0).then_some(())
+    until(&format!("{name} has marked the event"), SOON, || async {
+        system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await == 0
     })
     .await;
 }
@@ -353,7 +352,7 @@ async fn a_relay_holds_no_rows_for_long_while_the_broker_is_silent() {
             };
             let left = async || system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await;
             store().await;
-            eventually("the relay works", SOON, || async { (left().await == 0).then_some(()) }).await;
+            until("the relay works", SOON, || async { left().await == 0 }).await;
 
             // As a broker without memory or disk does.
             proxy.set(Mode::Stall);
@@ -364,8 +363,7 @@ async fn a_relay_holds_no_rows_for_long_while_the_broker_is_silent() {
             let is_free = || async { (!system.sql(free).await.is_empty()).then_some(()) };
             eventually(&format!("{name} lets go of the event"), SOON * 2, is_free).await;
             proxy.set(Mode::Pass);
-            eventually(&format!("{name} publishes it later"), SOON, || async { (left().await == 0).then_some(()) })
-                .await;
+            until(&format!("{name} publishes it later"), SOON, || async { left().await == 0 }).await;
         })
         .await;
     }

@@ -6,7 +6,7 @@ use end_to_end::{
     processes::Process,
     proxy::{Mode, Reserved, redirected, target},
     system::{Options, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use futures_util::FutureExt;
 use ledger::{Ledger, LedgerConfig};
@@ -68,16 +68,13 @@ async fn a_clock_that_is_off_is_shown_and_logged_once_and_the_service_stays_read
             let process = Process::start(name, &system.variables).await;
             let warnings =
                 || process.logged().lines().filter(|line| line.contains("clock is not the database")).count();
-            eventually("the clock was read and the warning logged", SOON, || async {
-                ((metric(process.ops, OFFSET).await - 3600.0).abs() < 60.0 && warnings() > 0).then_some(())
+            until("the clock was read and the warning logged", SOON, || async {
+                (metric(process.ops, OFFSET).await - 3600.0).abs() < 60.0 && warnings() > 0
             })
             .await;
             // A second reading changes the figure, if only by a microsecond.
             let first = metric(process.ops, OFFSET).await;
-            eventually("it was read again", SOON, || async {
-                (metric(process.ops, OFFSET).await != first).then_some(())
-            })
-            .await;
+            until("it was read again", SOON, || async { metric(process.ops, OFFSET).await != first }).await;
             assert_eq!(warnings(), 1, "{}", process.log.display());
             assert_eq!(Api { address: process.ops, session: None }.get("/readyz").await.status, 200);
         }

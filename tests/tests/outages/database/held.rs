@@ -7,7 +7,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     servers::{PrivateServers, Server},
     system::{Options, Service, System},
-    wait::eventually,
+    wait::until,
 };
 use uuid::Uuid;
 
@@ -37,15 +37,12 @@ async fn what_is_held_arrives_although_the_database_dies_in_the_middle() {
         assert!(receiver.arrived() < WEBHOOKS * EACH, "some are left");
         servers.restart(Server::Postgres);
         let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("all succeed", LONG, || async {
-            (system.count(done).await == (WEBHOOKS * EACH) as i64).then_some(())
-        })
-        .await;
+        until("all succeed", LONG, || async { system.count(done).await == (WEBHOOKS * EACH) as i64 }).await;
         let ids: HashSet<_> =
             receiver.received().iter().map(|one| one.header("x-service-webhook-id").unwrap().to_owned()).collect();
         assert_eq!(ids.len(), WEBHOOKS * EACH);
         let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM held_webhooks)";
-        eventually("nothing is held", LONG, || async { (system.count(left).await == 0).then_some(()) }).await;
+        until("nothing is held", LONG, || async { system.count(left).await == 0 }).await;
     })
     .await;
 }

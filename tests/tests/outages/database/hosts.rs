@@ -9,7 +9,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Receiver, always},
     system::{Options, Service, System},
-    wait::SOON,
+    wait::{SOON, until},
 };
 use service_kit::Settings;
 use tokio::net::TcpListener;
@@ -65,8 +65,8 @@ async fn when_the_host_in_use_falls_silent_the_other_one_is_used() {
             system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
             expected += 1;
             receiver.wait_for(expected, within).await;
-            end_to_end::wait::eventually("the API answers", within, || async {
-                (admin.get("/api/v1/webhooks/").await.status == 200).then_some(())
+            end_to_end::wait::until("the API answers", within, || async {
+                admin.get("/api/v1/webhooks/").await.status == 200
             })
             .await;
         };

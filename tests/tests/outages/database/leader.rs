@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use end_to_end::{
     proxy::{Mode, Proxy},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use service_kit::Settings;
 
@@ -28,13 +28,13 @@ async fn when_the_leaders_host_vanishes_another_leads_within_a_minute() {
         let mut variables = system.variables.clone();
         variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), through);
         let far = system.start_with(Service::Ingest, Settings::from_sources(None, variables).unwrap()).await;
-        eventually("it leads", SOON, || async { leads(far).await.then_some(()) }).await;
+        until("it leads", SOON, || async { leads(far).await }).await;
         let near = system.start(Service::Ingest).await;
         assert!(!leads(near).await, "there is a leader");
         // Neither side hears that the other one is gone.
         proxy.set(Mode::Stall);
-        eventually("the other one leads", MINUTE, || async { leads(near).await.then_some(()) }).await;
-        eventually("the one that vanished has noticed", MINUTE, || async { (!leads(far).await).then_some(()) }).await;
+        until("the other one leads", MINUTE, || async { leads(near).await }).await;
+        until("the one that vanished has noticed", MINUTE, || async { !leads(far).await }).await;
         proxy.set(Mode::Pass);
         assert!(leads(near).await);
     })
@@ -45,13 +45,13 @@ async fn when_the_leaders_host_vanishes_another_leads_within_a_minute() {
 async fn a_leader_with_nothing_to_do_stays_the_leader() {
     System::prepared(idle(), async |system| {
         let ingest = system.start(Service::Ingest).await;
-        eventually("it leads", SOON, || async { leads(ingest).await.then_some(()) }).await;
+        until("it leads", SOON, || async { leads(ingest).await }).await;
         let old = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) \
                    WHERE locktype = 'advisory' AND datname = current_database() \
                    AND clock_timestamp() - backend_start > interval '40 seconds'";
-        eventually("its session is forty seconds old", MINUTE * 2, || async {
+        until("its session is forty seconds old", MINUTE * 2, || async {
             assert!(leads(ingest).await);
-            (system.count(old).await == 1).then_some(())
+            system.count(old).await == 1
         })
         .await;
     })

@@ -9,7 +9,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     servers::PrivateServers,
     system::{Options, Service, System, wait_ready},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
 
@@ -67,10 +67,8 @@ async fn a_read_only_database_is_not_ready_its_connections_are_closed_and_nothin
         for ops in &services {
             says_read_only(*ops).await;
         }
-        eventually("every connection to it is closed", LONG, || async {
-            sessions(&system).await.is_disjoint(&before).then_some(())
-        })
-        .await;
+        until("every connection to it is closed", LONG, || async { sessions(&system).await.is_disjoint(&before) })
+            .await;
         assert_eq!(admin.get("/api/v1/webhooks/").await.status, 503);
         system.upstream.publish(&events()).await;
         promote(&system).await;
@@ -79,12 +77,9 @@ async fn a_read_only_database_is_not_ready_its_connections_are_closed_and_nothin
         }
         receiver.wait_for(EVENTS * 2, LONG).await;
         let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("all are recorded", LONG, || async {
-            (system.count(done).await == 2 * EVENTS as i64).then_some(())
-        })
-        .await;
-        eventually("somebody leads again", LONG, || async {
-            (end_to_end::system::metric(services[1], "webhooks_maintenance_leader").await > 0.0).then_some(())
+        until("all are recorded", LONG, || async { system.count(done).await == 2 * EVENTS as i64 }).await;
+        until("somebody leads again", LONG, || async {
+            end_to_end::system::metric(services[1], "webhooks_maintenance_leader").await > 0.0
         })
         .await;
     })

@@ -5,7 +5,7 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric, wait_ready},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use uuid::Uuid;
 
@@ -23,14 +23,13 @@ async fn a_consumer_whose_queue_is_deleted_declares_it_again_and_goes_on() {
         receiver.wait_for(1, SOON).await;
         let queues = [(system.names.main(), dispatcher), (system.names.events(), ingest)];
         for (received, (queue, ops)) in (2..).zip(queues) {
-            eventually("the queue is empty", SOON, || async {
-                (metric(ops, "webhooks_attempts_in_flight").await == 0.0 && system.upstream.ready(&queue).await == 0)
-                    .then_some(())
+            until("the queue is empty", SOON, || async {
+                metric(ops, "webhooks_attempts_in_flight").await == 0.0 && system.upstream.ready(&queue).await == 0
             })
             .await;
             system.upstream.delete_queue(&queue).await;
-            eventually("the service consumes again", SOON, || async {
-                (metric(ops, "webhooks_broker_reconnects_total").await >= 1.0).then_some(())
+            until("the service consumes again", SOON, || async {
+                metric(ops, "webhooks_broker_reconnects_total").await >= 1.0
             })
             .await;
             wait_ready(ops).await;

@@ -4,7 +4,7 @@ use domain::EventType;
 use end_to_end::{
     receiver::{Receiver, always},
     system::{Options, System},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 
 use crate::faults::{
@@ -46,8 +46,7 @@ async fn killing_ingest_loses_nothing_and_repeats_nothing() {
         let storm = Storm::prepare(&system).await;
         let publishing = storm.publish();
         for point in points(2, 3, storm.expected()) {
-            eventually("ingest is in the middle", LONG, || async { (storm.stored().await >= point).then_some(()) })
-                .await;
+            until("ingest is in the middle", LONG, || async { storm.stored().await >= point }).await;
             processes.ingest.kill();
             let made = storm.stored().await;
             println!("killed after {made} of {} deliveries were stored", storm.expected());

@@ -15,7 +15,7 @@ use end_to_end::{
     servers::PrivateServers,
     system::{Options, System},
     upstream::Upstream,
-    wait::eventually,
+    wait::until,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -111,7 +111,7 @@ impl Tenant {
     /// Publishes an event, and waits until it is processed.
     async fn deliver(&self, is_answered: bool) -> Event {
         let event = self.publish_new(is_answered).await;
-        eventually("it is processed", LONG, || async { (self.processed(&event) == 1).then_some(()) }).await;
+        until("it is processed", LONG, || async { self.processed(&event) == 1 }).await;
         event
     }
 
@@ -159,12 +159,12 @@ impl Tenant {
 /// Waits until every event that was published before is stored and acknowledged.
 async fn all_stored(servers: &PrivateServers, system: &System) {
     let queue = system.names.events();
-    eventually("no event is on its way", LONG, || async { (servers.messages(&queue) == 0).then_some(()) }).await;
+    until("no event is on its way", LONG, || async { servers.messages(&queue) == 0 }).await;
 }
 
 /// Waits until a statement counts `wanted` rows.
 async fn counted(system: &System, wanted: i64, statement: &str) {
-    eventually(statement, LONG, || async { (system.count(statement).await == wanted).then_some(()) }).await;
+    until(statement, LONG, || async { system.count(statement).await == wanted }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     servers::PrivateServers,
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use uuid::Uuid;
 
@@ -42,8 +42,8 @@ fn tell(servers: &PrivateServers, queue: &str, what: &str) {
 }
 
 async fn wait_until_refused(process: &Process) {
-    eventually("several tries have failed", LONG, || async {
-        (metric(process.ops, "webhooks_broker_publish_failures_total").await >= SEVERAL).then_some(())
+    until("several tries have failed", LONG, || async {
+        metric(process.ops, "webhooks_broker_publish_failures_total").await >= SEVERAL
     })
     .await;
 }
@@ -77,8 +77,7 @@ impl Rejecting {
 
 /// Kills a process once it has acknowledged all but `messages` messages of a queue. Waits until these are ready again.
 async fn left_by(servers: &PrivateServers, system: &System, mut process: Process, queue: &str, messages: u32) {
-    eventually("the rest is acknowledged", LONG, || async { (servers.messages(queue) == messages).then_some(()) })
-        .await;
+    until("the rest is acknowledged", LONG, || async { servers.messages(queue) == messages }).await;
     process.kill();
     system.upstream.wait_ready(queue, messages, LONG).await;
 }
@@ -157,8 +156,7 @@ async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
         system.upstream.publish_raw("quote.closed", b"no event").await;
         system.upstream.wait_ready(&rejected, 1, SOON).await;
         let shown = "webhooks_queue_depth{queue=\"rejected\"}";
-        eventually("its depth is shown", LONG, || async { (metric(dispatcher.ops, shown).await == 1.0).then_some(()) })
-            .await;
+        until("its depth is shown", LONG, || async { metric(dispatcher.ops, shown).await == 1.0 }).await;
         tell(&servers, &rejected, "suspend");
         for _ in 1..OTHERS {
             system.upstream.publish_raw("quote.closed", b"no event").await;
@@ -191,13 +189,13 @@ async fn a_silent_queue_costs_no_connection_even_if_nothing_else_is_published() 
         system.upstream.wait_ready(&rejected, 1, SOON).await;
         tell(&servers, &rejected, "suspend");
         system.upstream.publish_raw("quote.closed", b"no event").await;
-        eventually("a publish is given up", LONG, || async {
-            (metric(ingest.ops, "webhooks_broker_publish_failures_total").await >= 1.0).then_some(())
+        until("a publish is given up", LONG, || async {
+            metric(ingest.ops, "webhooks_broker_publish_failures_total").await >= 1.0
         })
         .await;
         no_reconnects(&ingest).await;
         tell(&servers, &rejected, "resume");
-        eventually("it is there", LONG, || async { (system.upstream.ready(&rejected).await >= 2).then_some(()) }).await;
+        until("it is there", LONG, || async { system.upstream.ready(&rejected).await >= 2 }).await;
         let messages = system.upstream.ready(&rejected).await;
         assert!(messages <= 3, "{messages} messages: one, and one copy at the most for each ten confirm timeouts");
     })
@@ -226,8 +224,8 @@ async fn a_user_that_may_read_the_seven_routing_keys_only_is_served() {
             let ingest = Process::start(INGEST, &variables).await;
             system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
             receiver.wait_for(number, LONG).await;
-            eventually("the other consumer is there as well", LONG, || async {
-                (ingest.logged().matches("consuming").count() == 2).then_some(())
+            until("the other consumer is there as well", LONG, || async {
+                ingest.logged().matches("consuming").count() == 2
             })
             .await;
             let logged = ingest.logged();

@@ -6,7 +6,7 @@ use end_to_end::{
     processes::Process,
     servers::{PrivateServers, Server},
     system::{Options, System, metric, wait_ready},
-    wait::eventually,
+    wait::until,
 };
 use uuid::Uuid;
 
@@ -41,8 +41,8 @@ async fn killing_the_broker_loses_nothing_and_every_process_comes_back_by_itself
         for process in [&processes.ingest, &processes.dispatcher] {
             assert_eq!(wait_unready(process, "broker").await, "not connected");
         }
-        eventually("api-service is ready without the broker", LONG, || async {
-            (said(&processes.api, "broker").await == (200, "not connected".to_owned())).then_some(())
+        until("api-service is ready without the broker", LONG, || async {
+            said(&processes.api, "broker").await == (200, "not connected".to_owned())
         })
         .await;
         let other = system.admin(Uuid::new_v4()).await;
@@ -100,8 +100,8 @@ async fn a_broker_that_is_frozen_for_longer_than_a_confirm_may_take_loses_nothin
         storm.steady.wait_for(points(6, 1, EVENTS)[0], LONG).await;
         servers.freeze(Server::Rabbitmq);
         let frozen = Instant::now();
-        eventually("a confirm did not come in time", LONG, || async {
-            (publish_failures(&processes.dispatcher).await >= 1.0).then_some(())
+        until("a confirm did not come in time", LONG, || async {
+            publish_failures(&processes.dispatcher).await >= 1.0
         })
         .await;
         println!("given up {:.1} s after the freeze", frozen.elapsed().as_secs_f64());
@@ -126,9 +126,9 @@ async fn connections_that_the_broker_closes_are_built_again() {
         let publishing = storm.publish();
         storm.steady.wait_for(points(7, 1, EVENTS)[0], LONG).await;
         servers.rabbitmqctl(&["close_all_connections", "--vhost", "/", "a test"]);
-        eventually("all connections of each are built again", LONG, || async {
+        until("all connections of each are built again", LONG, || async {
             let (ingest, dispatcher) = tokio::join!(reconnects(&processes.ingest), reconnects(&processes.dispatcher));
-            (ingest >= 3.0 && dispatcher >= 2.0).then_some(())
+            ingest >= 3.0 && dispatcher >= 2.0
         })
         .await;
         publishing.rest().await;
@@ -168,10 +168,8 @@ async fn while_the_broker_is_out_of_memory_publishing_waits_and_nothing_is_lost(
         assert_eq!(wait_unready(&processes.dispatcher, "broker").await, "blocked by the broker");
         assert_eq!(said(&processes.dispatcher, "consumer").await.1, "ok", "consuming goes on");
         assert!(!storm.upstream().confirms(storm.first()).await, "the broker takes no messages");
-        eventually("several publishes have failed", LONG, || async {
-            (publish_failures(&processes.dispatcher).await >= 4.0).then_some(())
-        })
-        .await;
+        until("several publishes have failed", LONG, || async { publish_failures(&processes.dispatcher).await >= 4.0 })
+            .await;
         assert!(storm.unfinished().await > 0, "it stalled in the middle");
         assert_eq!(
             reconnects(&processes.dispatcher).await,

@@ -12,7 +12,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Behaviour, Receiver, Reply, always, behaviour},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -61,9 +61,9 @@ async fn stops_in_time(mut process: Process, gate: &CancellationToken) {
 }
 
 async fn all_succeed(system: &System, deliveries: i64) {
-    eventually("every delivery has succeeded", LONG, || async {
+    until("every delivery has succeeded", LONG, || async {
         let done = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
-        (done == deliveries).then_some(())
+        done == deliveries
     })
     .await;
 }
@@ -117,7 +117,7 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
         let variables = with(&system, &settings);
         let ingest = Process::start(INGEST, &variables).await;
         let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
-        eventually("ingest is in the middle", SOON, || async { (stored().await > 100).then_some(()) }).await;
+        until("ingest is in the middle", SOON, || async { stored().await > 100 }).await;
         assert_eq!(ingest.terminate().await.code(), Some(0));
         let done = stored().await;
         println!("{done} of {EVENTS} events were ingested");
@@ -151,10 +151,7 @@ async fn an_ingest_that_is_told_to_stop_requeues_what_it_has_not_begun_while_it_
         ingest.ask_to_stop();
         assert_eq!(wait_unready(&ingest, "process").await, "shutting down");
         proxy.set(Mode::Pass);
-        eventually("most are on the queue again", LONG, || async {
-            (system.upstream.ready(&queue).await > EVENTS / 2).then_some(())
-        })
-        .await;
+        until("most are on the queue again", LONG, || async { system.upstream.ready(&queue).await > EVENTS / 2 }).await;
         assert!(ingest.has_ended().is_none(), "some are under way");
         drop(lock);
         assert_eq!(ingest.wait().await.code(), Some(0));

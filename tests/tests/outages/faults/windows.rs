@@ -10,7 +10,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Behaviour, Receiver, Reply, behaviour, fails_then_succeeds},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use lapin::options::BasicGetOptions;
 use serde_json::json;
@@ -44,7 +44,7 @@ async fn succeeded(system: &System, receiver: &Receiver, attempts: i64) {
 }
 
 async fn wait_for_count(system: &System, expected: i64, statement: &str) {
-    eventually(statement, SOON, || async { (system.count(statement).await == expected).then_some(()) }).await;
+    until(statement, SOON, || async { system.count(statement).await == expected }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,10 +174,7 @@ async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
         system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
         proxy.cut();
         proxy.set(Mode::Pass);
-        eventually("the job is there again", SOON, || async {
-            (system.upstream.ready(&system.names.main()).await > 1).then_some(())
-        })
-        .await;
+        until("the job is there again", SOON, || async { system.upstream.ready(&system.names.main()).await > 1 }).await;
         system.start(Service::Dispatcher).await;
         succeeded(&system, &receiver, 1).await;
         let outsider = Outsider::connect(&system.amqp_url, "").await;
@@ -214,10 +211,8 @@ async fn a_job_whose_message_is_lost_before_its_secret_is_opened_is_not_attempte
         system.upstream.wait_ready(&main, 1, LONG).await;
         drop(lock);
         let lost = r#"webhooks_jobs_skipped_total{reason="message_lost"}"#;
-        eventually("the job is left to its next message", SOON, || async {
-            (metric(dispatcher.ops, lost).await == 1.0).then_some(())
-        })
-        .await;
+        until("the job is left to its next message", SOON, || async { metric(dispatcher.ops, lost).await == 1.0 })
+            .await;
         assert_eq!(receiver.arrived(), 0);
         proxy.set(Mode::Pass);
         receiver.wait_for(1, LONG).await;

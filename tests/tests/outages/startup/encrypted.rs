@@ -11,7 +11,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     receiver::{Receiver, TestCa, Validity, always},
     system::{Options, System, wait_ready},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use ledger::{Ledger, LedgerConfig};
 use service_kit::Settings;
@@ -289,11 +289,11 @@ async fn services_whose_servers_certificates_have_expired_say_so_and_deliver_onc
                 logs(process, 2, &["WARN", &format!("TLS with the {server} failed: {expired}")]).await;
             }
             let ops = Api { address: process.ops, session: None };
-            eventually("/readyz says why", SOON, || async {
+            until("/readyz says why", SOON, || async {
                 let answer = ops.get("/readyz").await;
                 let checks = &answer.json()["checks"];
                 let says = |check: &str| checks[check].as_str().is_some_and(|fault| fault.contains(expired));
-                (answer.status == 503 && says("database") && says("broker")).then_some(())
+                answer.status == 503 && says("database") && says("broker")
             })
             .await;
         }

@@ -7,7 +7,7 @@ use end_to_end::{
     processes::Process,
     proxy::{Reserved, redirected, target},
     system::{Options, System, wait_ready},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use serde_json::Value;
 
@@ -28,10 +28,10 @@ async fn readiness(process: &Process) -> (u16, Value) {
 
 pub(crate) async fn logs(process: &Process, times: usize, words: &[&str]) {
     let what = format!("{words:?} is logged {times} times in {}", process.log.display());
-    eventually(&what, SOON, || async {
+    until(&what, SOON, || async {
         let log = process.logged();
         let said = log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count();
-        (said >= times).then_some(())
+        said >= times
     })
     .await;
 }
@@ -57,13 +57,13 @@ async fn servers_that_are_away_at_the_start_are_waited_for() {
         }
         let _database = database.forward_to(target(&system.database_url));
         for (name, process) in ALL.iter().zip(&processes) {
-            eventually("the database is there", SOON, || async {
+            until("the database is there", SOON, || async {
                 let (status, checks) = readiness(process).await;
                 assert_eq!(checks["broker"], "not connected");
                 // The REST API needs no broker.
                 let ready = checks["database"] == "ok" && *name == "api-service";
                 assert_eq!(status, if ready { 200 } else { 503 }, "{name}: {checks}");
-                (checks["database"] == "ok").then_some(())
+                checks["database"] == "ok"
             })
             .await;
         }

@@ -5,7 +5,7 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use ledger::NewEvent;
 use uuid::Uuid;
@@ -44,8 +44,8 @@ async fn a_batch_whose_fan_out_is_too_large_for_one_statement_is_stored_in_sever
         settled(&system, ingest, 101).await;
         assert_eq!((judged(ingest, "accepted").await, judged(ingest, "unwanted").await), (100.0, 1.0));
         receiver.wait_for(1_000, LONG).await;
-        eventually("each is attempted once", SOON, || async {
-            (system.count("SELECT count(*) FROM attempts").await == 1_000).then_some(())
+        until("each is attempted once", SOON, || async {
+            system.count("SELECT count(*) FROM attempts").await == 1_000
         })
         .await;
         assert_eq!(receiver.received().len(), 1_000);
@@ -97,7 +97,7 @@ async fn untried_deliveries_of_a_crowded_millisecond_are_found_by_their_ids() {
         drop(ledger);
         let ended = async |name: &str| {
             let left = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND datname = current_database()");
-            eventually("its connection has ended, and counted", SOON, || async { (system.count(&left).await == 0).then_some(()) }).await;
+            until("its connection has ended, and counted", SOON, || async { system.count(&left).await == 0 }).await;
         };
         ended("crowd").await;
         let before = system.count(fetched).await;

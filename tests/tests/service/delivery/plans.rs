@@ -8,7 +8,7 @@ use end_to_end::{
     database::Session,
     history::made,
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use ledger::{Attempted, DeliveryFilter, Ledger, LoadedDelivery, NewEvent, NewRecovery, Page, Record, Recoverable};
 use time::OffsetDateTime;
@@ -75,10 +75,7 @@ pub(super) async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (
     call(&ledger).await;
     drop(ledger);
     let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
-    eventually("its connection has ended, and counted", SOON, || async {
-        (system.count(&gone).await == 0).then_some(())
-    })
-    .await;
+    until("its connection has ended, and counted", SOON, || async { system.count(&gone).await == 0 }).await;
     (read(system).await - before.0, index_pages(system).await - before.1)
 }
 
@@ -112,10 +109,7 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
         drop(ledger);
         let gone =
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plans' AND datname = current_database()";
-        eventually("its connection has ended, and counted", SOON, || async {
-            (system.count(gone).await == 0).then_some(())
-        })
-        .await;
+        until("its connection has ended, and counted", SOON, || async { system.count(gone).await == 0 }).await;
         let read = read(&system).await - before;
         println!("{read} rows were read for a batch of {BATCH} among {DELIVERIES}");
         assert!(read >= 3 * i64::from(BATCH), "{read} rows were read: deliveries, webhooks and events at least");
@@ -138,8 +132,7 @@ async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
             let sum = "SELECT coalesce(sum({}), 0)::bigint FROM pg_stat_user_tables WHERE relname ~ '^deliveries'";
             system.count(&sum.replace("{}", column)).await
         };
-        eventually("the updates are counted", SOON, || async { (updated("n_tup_upd").await == 512).then_some(()) })
-            .await;
+        until("the updates are counted", SOON, || async { updated("n_tup_upd").await == 512 }).await;
         let in_place = updated("n_tup_hot_upd").await;
         assert!(
             in_place > 450,

@@ -8,7 +8,7 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
-    wait::eventually,
+    wait::until,
 };
 use ledger::{NewEvent, Stored};
 use uuid::Uuid;
@@ -202,10 +202,10 @@ async fn two_ingests_that_get_copies_of_the_same_events_make_one_delivery_of_eac
         let events: Vec<_> = (0..100).map(|_| Event::now(EventType::QuoteClosed, twice.tenant)).collect();
         let copies: Vec<_> = events.iter().flat_map(|event| [event.clone(), event.clone(), event.clone()]).collect();
         system.upstream.publish(&copies).await;
-        eventually("every copy is judged", LONG, || async {
+        until("every copy is judged", LONG, || async {
             let name = "webhooks_ingest_events_total";
             let copies = metric(twice.ingest, name).await + metric(second, name).await;
-            (copies >= 300.0).then_some(())
+            copies >= 300.0
         })
         .await;
         settled(&system, twice.ingest, 1).await;
@@ -244,10 +244,7 @@ async fn events_with_one_id_and_moment_are_judged_and_routed_by_their_tenants_an
             DeliveryId::derive(webhook, same.id.into(), event_type, same.timestamp.parse().unwrap())
         };
         system.upstream.publish(std::slice::from_ref(&same)).await;
-        eventually("the first one is judged", LONG, || async {
-            (judged(ingest, "accepted").await == 1.0).then_some(())
-        })
-        .await;
+        until("the first one is judged", LONG, || async { judged(ingest, "accepted").await == 1.0 }).await;
         system.stop(Service::Ingest).await;
         assert_eq!(jobs(&system, &system.names.main()).await, [delivery(calm, EventType::QuoteClosed)]);
 
@@ -261,8 +258,8 @@ async fn events_with_one_id_and_moment_are_judged_and_routed_by_their_tenants_an
         ]);
         system.upstream.publish(&events).await;
         let ingest = system.start(Service::Ingest).await;
-        eventually("all are judged", LONG, || async {
-            (metric(ingest, "webhooks_ingest_events_total").await == events.len() as f64).then_some(())
+        until("all are judged", LONG, || async {
+            metric(ingest, "webhooks_ingest_events_total").await == events.len() as f64
         })
         .await;
         let accepted = (OTHERS + 2) as f64;

@@ -5,7 +5,7 @@ use end_to_end::{
     api::Api,
     receiver::{Receiver, always},
     system::System,
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use ledger::Attempted;
 use serde_json::{Value, json};
@@ -54,8 +54,7 @@ async fn a_test_changes_neither_the_health_nor_the_statistics_of_its_webhook_and
 
         receiver.behave(always(500));
         publish(&system, tenant, 1).await;
-        eventually("the failure counts", SOON, || async { (health(&api, &webhook).await.failures == 1).then_some(()) })
-            .await;
+        until("the failure counts", SOON, || async { health(&api, &webhook).await.failures == 1 }).await;
         // As if administrators had been notified that it fails: its end would notify them too.
         system.sql(&format!("UPDATE webhook_health SET failing_notices = 1 WHERE webhook_id = '{webhook}'")).await;
         let failing = shown(&api, &webhook).await;
@@ -66,8 +65,7 @@ async fn a_test_changes_neither_the_health_nor_the_statistics_of_its_webhook_and
         assert_eq!(notices(&api, &webhook).await, ["webhook.created"]);
 
         publish(&system, tenant, 1).await;
-        eventually("a success counts", SOON, || async { (health(&api, &webhook).await.failures == 0).then_some(()) })
-            .await;
+        until("a success counts", SOON, || async { health(&api, &webhook).await.failures == 0 }).await;
         assert_eq!(shown(&api, &webhook).await["stats"]["attempts"], 2);
         assert_eq!(notices(&api, &webhook).await, ["webhook.recovered", "webhook.created"]);
     })

@@ -3,7 +3,7 @@
 use end_to_end::{
     receiver::{Receiver, always},
     system::{Service, System},
-    wait::eventually,
+    wait::until,
 };
 use uuid::Uuid;
 
@@ -41,8 +41,8 @@ async fn a_burst_for_very_many_webhooks_is_stored_by_small_statements_and_takes_
         system.start(Service::Ingest).await;
         let (main, bulk) = (system.names.main(), system.names.bulk());
         let messages = u32::try_from(BURST * WEBHOOKS / 8).unwrap();
-        eventually("the jobs of the burst are in the bulk lane", LONG, || async {
-            (system.upstream.ready(&bulk).await >= messages).then_some(())
+        until("the jobs of the burst are in the bulk lane", LONG, || async {
+            system.upstream.ready(&bulk).await >= messages
         })
         .await;
         system.upstream.wait_ready(&main, 1, LONG).await;

@@ -5,7 +5,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
-    wait::eventually,
+    wait::{eventually, until},
 };
 use lapin::{
     BasicProperties,
@@ -53,8 +53,7 @@ async fn a_flood_waits_behind_itself_and_another_tenants_jobs_do_not() {
         system.upstream.publish(&events(few, FEW)).await;
         stored(MANY + FEW).await;
         let bulk = system.names.bulk();
-        eventually("most wait in bulk", LONG, || async { (system.upstream.ready(&bulk).await > 30).then_some(()) })
-            .await;
+        until("most wait in bulk", LONG, || async { system.upstream.ready(&bulk).await > 30 }).await;
 
         system.start(Service::Dispatcher).await;
         let received = receiver.wait_for(MANY + FEW, LONG).await;
@@ -79,8 +78,7 @@ async fn the_retries_of_a_flood_take_its_lane_and_are_made_once() {
         system.admin(tenant).await.create(&failing.url("/"), &["quote.closed"]).await;
         system.upstream.publish(&events(tenant, MANY)).await;
         let dropped = r#"webhooks_deliveries_finished_total{state="dropped"}"#;
-        eventually("all are dropped", LONG, || async { (metric(ops, dropped).await == MANY as f64).then_some(()) })
-            .await;
+        until("all are dropped", LONG, || async { metric(ops, dropped).await == MANY as f64 }).await;
         assert_eq!(failing.received().len(), 2 * MANY);
         let moved = metric(ops, "webhooks_jobs_moved_to_bulk_lane_total").await;
         println!("{moved} of {MANY} retries were moved");
@@ -126,7 +124,7 @@ async fn a_message_counts_as_moved_once_it_is_in_the_bulk_lane() {
         assert_eq!(moved().await, 0.0);
         proxy.set(Mode::Refuse);
         system.upstream.wait_ready(&system.names.main(), MESSAGES, LONG).await;
-        eventually("it has none", LONG, || async { (metric(ops, held).await == 0.0).then_some(()) }).await;
+        until("it has none", LONG, || async { metric(ops, held).await == 0.0 }).await;
         assert_eq!(moved().await, 0.0, "none was moved");
         proxy.set(Mode::Pass);
         system.upstream.wait_ready(&system.names.dead(), MESSAGES, LONG).await;

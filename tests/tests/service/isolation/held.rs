@@ -7,7 +7,7 @@ use end_to_end::{
     history::{held, made},
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use futures_util::future::join_all;
 use ledger::{Held, Waking};
@@ -18,7 +18,7 @@ use crate::isolation::{LONG, answering_after, events, hanging, now_and_then_slow
 
 async fn nothing_is_held(system: &System) {
     let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM held_webhooks) + (SELECT count(*) FROM promised_jobs)";
-    eventually("nothing is held", LONG, || async { (system.count(left).await == 0).then_some(()) }).await;
+    until("nothing is held", LONG, || async { system.count(left).await == 0 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,10 +61,8 @@ async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
         receiver.wait_for(EVENTS, LONG).await;
         let done =
             format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);
-        eventually("all have succeeded", LONG, || async {
-            (system.count(&done).await == i64::try_from(EVENTS).unwrap()).then_some(())
-        })
-        .await;
+        until("all have succeeded", LONG, || async { system.count(&done).await == i64::try_from(EVENTS).unwrap() })
+            .await;
         eventually("nothing is under way", SOON, || async {
             for ops in dispatchers {
                 if metric(ops, "webhooks_attempts_in_flight").await > 0.0 {
@@ -146,10 +144,10 @@ async fn a_paused_webhook_keeps_what_was_held_and_a_deleted_one_cancels_it() {
         admin.delete(&format!("/api/v1/webhooks/{}/", deleted.id)).await;
         system.start(Service::Dispatcher).await;
         let rows = "SELECT count(*) FROM held_webhooks";
-        eventually("both were looked at", SOON, || async { (system.count(rows).await == 0).then_some(()) }).await;
+        until("both were looked at", SOON, || async { system.count(rows).await == 0 }).await;
         let cancelled =
             format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'cancelled'", deleted.id);
-        eventually("all are cancelled", SOON, || async { (system.count(&cancelled).await == 20).then_some(()) }).await;
+        until("all are cancelled", SOON, || async { system.count(&cancelled).await == 20 }).await;
         assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 20, "of the paused one");
         assert!(receiver.received().is_empty());
         admin.set_active(&paused.id, true).await;
@@ -226,10 +224,7 @@ async fn while_no_dispatcher_runs_jobs_stay_held() {
             held(&system, &webhook.id).await;
         }
         let queue = system.names.slow();
-        eventually("the queue is crowded", LONG, || async {
-            (system.upstream.ready(&queue).await > 1_000).then_some(())
-        })
-        .await;
+        until("the queue is crowded", LONG, || async { system.upstream.ready(&queue).await > 1_000 }).await;
         // As if much time had passed.
         let waiting = "UPDATE held_webhooks SET wake_at = now(), batch = 1000000 RETURNING webhook_id";
         assert_eq!(system.sql(waiting).await.len(), 2, "both have held jobs");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use end_to_end::{
     processes::Process,
     system::{Service, System, metric},
-    wait::eventually,
+    wait::until,
 };
 use uuid::Uuid;
 
@@ -24,8 +24,8 @@ async fn killing_a_dispatcher_while_it_holds_jobs_loses_none() {
         let mut dispatcher = Process::start("dispatcher", &system.variables).await;
         for killed in 1..=KILLS {
             system.upstream.publish(&events(tenant, EVENTS / KILLS)).await;
-            eventually("jobs are being held", LONG, || async {
-                (metric(dispatcher.ops, "webhooks_jobs_held_total").await > 20.0).then_some(())
+            until("jobs are being held", LONG, || async {
+                metric(dispatcher.ops, "webhooks_jobs_held_total").await > 20.0
             })
             .await;
             dispatcher.kill();
@@ -36,10 +36,8 @@ async fn killing_a_dispatcher_while_it_holds_jobs_loses_none() {
         }
         let done =
             format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);
-        eventually("all have succeeded", LONG, || async {
-            (system.count(&done).await == i64::try_from(EVENTS).unwrap()).then_some(())
-        })
-        .await;
+        until("all have succeeded", LONG, || async { system.count(&done).await == i64::try_from(EVENTS).unwrap() })
+            .await;
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, i64::try_from(EVENTS).unwrap());
         let mut posts = HashMap::new();
         for one in receiver.received() {

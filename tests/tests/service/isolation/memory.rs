@@ -6,7 +6,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     receiver::{Receiver, Reply, behaviour},
     system::{Options, Service, System},
-    wait::eventually,
+    wait::{eventually, until},
 };
 use uuid::Uuid;
 
@@ -86,13 +86,13 @@ async fn measure(body: usize, least: usize, most: usize) {
         system.upstream.publish(&large).await;
         let jobs = TENANTS * WEBHOOKS * 4;
         let stored = i64::try_from(jobs).unwrap();
-        eventually("all deliveries are stored", LONG, || async {
-            (system.count("SELECT count(*) FROM deliveries").await == stored).then_some(())
+        until("all deliveries are stored", LONG, || async {
+            system.count("SELECT count(*) FROM deliveries").await == stored
         })
         .await;
 
         let dispatcher = Process::start("dispatcher", &system.variables).await;
-        eventually("so many attempts are under way", LONG, || async { (hangs.arrived() >= least).then_some(()) }).await;
+        until("so many attempts are under way", LONG, || async { hangs.arrived() >= least }).await;
         let peak = dispatcher.peak_memory();
         let posts = hangs.arrived();
         println!(

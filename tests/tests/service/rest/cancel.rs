@@ -7,7 +7,7 @@ use end_to_end::{
     history,
     receiver::{Received, Receiver, Reply, always, behaviour},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ fn of(tenant: Uuid) -> String {
 
 async fn tasks_end(system: &System, tenant: Uuid) {
     let tasks = format!("SELECT count(*) FROM webhook_tasks WHERE {}", of(tenant));
-    eventually("the tasks end", SOON, || async { (system.count(&tasks).await == 0).then_some(()) }).await;
+    until("the tasks end", SOON, || async { system.count(&tasks).await == 0 }).await;
 }
 
 async fn in_state(system: &System, tenant: Uuid, state: &str) -> i64 {
@@ -162,10 +162,7 @@ async fn a_cancellation_ends_the_running_recovery() {
         let since = json!({"since": "2026-01-01T00:00:00Z"});
         let begun = api.recover(&webhook, &since).await;
         let location = begun.header("location").unwrap();
-        eventually("a step is taken", SOON, || async {
-            (api.get(location).await.json()["resent"].as_i64() > Some(0)).then_some(())
-        })
-        .await;
+        until("a step is taken", SOON, || async { api.get(location).await.json()["resent"].as_i64() > Some(0) }).await;
         cancel(&api, &webhook).await;
         let ended = api.get(location).await.json();
         assert_eq!(ended["state"], "done");

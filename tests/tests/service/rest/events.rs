@@ -6,7 +6,7 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, System},
-    wait::{SOON, eventually, eventually_ok},
+    wait::{SOON, eventually_ok, until},
 };
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
@@ -56,8 +56,8 @@ async fn each_webhook_has_a_delivery_or_a_reason() {
         let subscribed = json!({"events": ["quote.accepted", "quote.closed"]});
         assert_eq!(api.patch(&format!("/api/v1/webhooks/{later}/"), &subscribed).await.status, 200);
         let young = create(URL, &["quote.closed"]).await;
-        eventually("what waited is cancelled", SOON, || async {
-            (system.count("SELECT count(*) FROM webhook_tasks").await == 0).then_some(())
+        until("what waited is cancelled", SOON, || async {
+            system.count("SELECT count(*) FROM webhook_tasks").await == 0
         })
         .await;
         // As if the deletion's steps had not come to it yet.
@@ -144,8 +144,7 @@ async fn of_several_events_with_one_id_the_newest_ten_are_shown() {
         events.push(event(8, EventType::QuoteAccepted));
         let deliveries = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}'");
         let stored = async |count: i64| {
-            eventually("all are stored", SOON, || async { (system.count(&deliveries).await == count).then_some(()) })
-                .await;
+            until("all are stored", SOON, || async { system.count(&deliveries).await == count }).await;
         };
         system.upstream.publish(&events).await;
         stored(10).await;

@@ -9,7 +9,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     servers::repository,
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use jsonschema::Validator;
 use lapin::message::BasicGetMessage;
@@ -59,7 +59,7 @@ async fn take_notices(system: &System, queue: &str, types: &[&str]) -> Vec<Value
     let (schema, wanted) = (schema(), types.iter().copied().collect::<BTreeSet<_>>());
     let notices = Vec::<Value>::new();
     let notices = tokio::sync::Mutex::new(notices);
-    eventually(&format!("{types:?} come"), SOON, || async {
+    until(&format!("{types:?} come"), SOON, || async {
         let mut notices = notices.lock().await;
         while let Some(message) = system.upstream.take(queue).await {
             let notice = read(&schema, &message);
@@ -68,7 +68,7 @@ async fn take_notices(system: &System, queue: &str, types: &[&str]) -> Vec<Value
             }
         }
         let there: BTreeSet<_> = notices.iter().map(|one| one["type"].as_str().unwrap()).collect();
-        there.is_superset(&wanted).then_some(())
+        there.is_superset(&wanted)
     })
     .await;
     notices.into_inner()
@@ -101,10 +101,8 @@ async fn a_failing_webhook_says_since_when_why_and_what_is_next_and_a_mended_one
         );
         for count in 1..=2 {
             publish(&system, tenant).await;
-            eventually("the failure counts", SOON, || async {
-                (api.webhook(&webhook.id).await["failure_count"] == count).then_some(())
-            })
-            .await;
+            until("the failure counts", SOON, || async { api.webhook(&webhook.id).await["failure_count"] == count })
+                .await;
         }
         let failing = api.webhook(&webhook.id).await;
         let since = moment(&failing["failing_since"]);
@@ -208,8 +206,8 @@ async fn administrators_are_told_of_failing_dropping_and_recovered_webhooks() {
 
         // A second drop is no news. It is there before the success, so its notice would be, too.
         publish(&system, tenant).await;
-        eventually("a second one is dropped", SOON, || async {
-            (api.webhook(&webhook.id).await["deliveries"]["dropped"] == 2).then_some(())
+        until("a second one is dropped", SOON, || async {
+            api.webhook(&webhook.id).await["deliveries"]["dropped"] == 2
         })
         .await;
         assert_eq!(moment(&api.webhook(&webhook.id).await["failing_since"]), since);
@@ -225,8 +223,8 @@ async fn administrators_are_told_of_failing_dropping_and_recovered_webhooks() {
         let request = &details["recover"];
         let answer = api.post(request["path"].as_str().unwrap(), &request["body"]).await;
         assert_eq!(answer.status, 202, "{}", answer.text);
-        eventually("both have arrived", SOON, || async {
-            (system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await == 3).then_some(())
+        until("both have arrived", SOON, || async {
+            system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await == 3
         })
         .await;
         let listed = list(&api, &webhook, "notices/").await;
@@ -259,8 +257,7 @@ async fn a_webhook_that_fails_for_long_is_told_of_again_and_a_paused_one_is_not(
             notices.iter().filter(|one| one["type"] == "webhook.failing").count()
         };
         let count = async |wanted: usize| {
-            eventually(&format!("{wanted} notices"), SOON, || async { (told(&failing).await == wanted).then_some(()) })
-                .await;
+            until(&format!("{wanted} notices"), SOON, || async { told(&failing).await == wanted }).await;
         };
         count(1).await;
         assert_eq!(told(&few).await, 0);
@@ -277,7 +274,7 @@ async fn a_webhook_that_fails_for_long_is_told_of_again_and_a_paused_one_is_not(
         age("4 hours").await;
         // A pass that looks at all of them tells of this one.
         system.sql(&format!("UPDATE webhook_health SET failure_count = 5 WHERE webhook_id = '{}'", few.id)).await;
-        eventually("a pass", SOON, || async { (told(&few).await == 1).then_some(()) }).await;
+        until("a pass", SOON, || async { told(&few).await == 1 }).await;
         let passes = "SELECT failing_notices::bigint FROM webhook_health WHERE webhook_id = ";
         assert_eq!(system.count(&format!("{passes} '{}'", failing.id)).await, 3);
         assert_eq!((told(&paused).await, told(&failing).await), (0, 4));
@@ -393,9 +390,9 @@ async fn old_statistics_notices_and_histories_of_deleted_webhooks_are_deleted() 
         for webhook in [&gone, &lately] {
             assert_eq!(api.delete(&path(webhook, "")).await.status, 204);
         }
-        eventually("all are published", SOON, || async {
+        until("all are published", SOON, || async {
             let left = system.count("SELECT count(*) FROM notices WHERE leased_until IS NOT NULL").await;
-            (left == 0).then_some(())
+            left == 0
         })
         .await;
         system
@@ -412,7 +409,7 @@ async fn old_statistics_notices_and_histories_of_deleted_webhooks_are_deleted() 
             system.sql(&format!("INSERT INTO webhook_stats VALUES ({row})")).await;
         }
         system.start(Service::Ingest).await;
-        eventually("what is old is gone", Duration::from_secs(60), || async {
+        until("what is old is gone", Duration::from_secs(60), || async {
             let left = system
                 .count(
                     "SELECT (SELECT count(*) FROM notices WHERE notice_type = 'webhook.created') \
@@ -420,7 +417,7 @@ async fn old_statistics_notices_and_histories_of_deleted_webhooks_are_deleted() 
                 )
                 .await;
             // A day's statistics, the history of the one that is there, and that of the one deleted lately.
-            (left == 1 + 1 + 2).then_some(())
+            left == 1 + 1 + 2
         })
         .await;
         assert_eq!(list(&api, &kept, "history/").await.len(), 1);
@@ -453,9 +450,9 @@ async fn a_notice_that_is_not_confirmed_comes_again_and_is_the_same() {
         let unpublished = "SELECT count(*) FROM notices WHERE leased_until IS NOT NULL";
         assert_eq!(system.count(unpublished).await, 2, "without a confirm a notice is not published");
         proxy.set(Mode::Pass);
-        let noted = eventually("both are noted", SOON, || async {
+        let noted = until("both are noted", SOON, || async {
             system.sql("UPDATE notices SET leased_until = now() WHERE leased_until > now()").await;
-            (system.count(unpublished).await == 0).then_some(())
+            system.count(unpublished).await == 0
         });
         noted.await;
         let again = take_notices(&system, &queue, &["webhook.changed"]).await;

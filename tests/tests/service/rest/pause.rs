@@ -7,17 +7,14 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always, fails_then_succeeds},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use ledger::{Actor, WebhookChange};
 use serde_json::json;
 use uuid::Uuid;
 
 async fn held(system: &System, count: i64) {
-    eventually("jobs are held", SOON, || async {
-        (system.count("SELECT count(*) FROM held_jobs").await == count).then_some(())
-    })
-    .await;
+    until("jobs are held", SOON, || async { system.count("SELECT count(*) FROM held_jobs").await == count }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,9 +42,9 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
         api.set_active(&webhook.id, true).await;
         let received = receiver.wait_for(2, SOON).await;
         assert_eq!(received[0].header("x-service-webhook-id"), received[1].header("x-service-webhook-id"));
-        eventually("the one that was held succeeds", SOON, || async {
+        until("the one that was held succeeds", SOON, || async {
             let log = api.log(&webhook.id, "state=succeeded").await;
-            (log["data"].as_array().unwrap().len() == 1).then_some(())
+            log["data"].as_array().unwrap().len() == 1
         })
         .await;
         held(&system, 0).await;
@@ -58,9 +55,9 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
         assert_eq!(api.resend(&webhook.id, &skipped).await.status, 202);
         let received = receiver.wait_for(3, SOON).await;
         assert_eq!(received[2].header("x-service-webhook-id"), skipped["id"].as_str());
-        eventually("nothing is left", SOON, || async {
+        until("nothing is left", SOON, || async {
             let left = api.webhook(&webhook.id).await["deliveries"].clone();
-            (left == json!({"waiting": 0, "dropped": 0, "skipped": 0})).then_some(())
+            left == json!({"waiting": 0, "dropped": 0, "skipped": 0})
         })
         .await;
     })

@@ -9,7 +9,7 @@ use end_to_end::{
     proxy::Mode,
     receiver::{Receiver, always},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -76,10 +76,8 @@ async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
                 format!("SELECT count(*) FROM deliveries WHERE webhook_id IN ('{webhook}', '{other}') AND {of}");
             system.count(&count).await
         };
-        eventually("all are recorded", SOON, || async {
-            (deliveries("attempts = 8 AND state = 'succeeded'").await == 20).then_some(())
-        })
-        .await;
+        until("all are recorded", SOON, || async { deliveries("attempts = 8 AND state = 'succeeded'").await == 20 })
+            .await;
         assert!(receiver.received().iter().all(|one| one.path == "/"));
         assert_eq!(deliveries("state = 'dropped'").await, 10 + 5);
 
@@ -210,9 +208,8 @@ async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
             "a refused one does nothing"
         );
         receiver.wait_for(50, SOON).await;
-        eventually("all are recorded", SOON, || async {
-            (system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8").await == 50)
-                .then_some(())
+        until("all are recorded", SOON, || async {
+            system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8").await == 50
         })
         .await;
         assert_eq!(receiver.received().len(), 50);
@@ -272,9 +269,9 @@ async fn a_recovery_survives_the_kill_of_its_process() {
         let begun = api.recover(&webhook, &ago(Duration::HOUR)).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
         let location = begun.header("location").unwrap();
-        eventually("a step is taken", SOON, || async {
+        until("a step is taken", SOON, || async {
             let recovery = api.get(location).await.json();
-            (recovery["resent"] == 50).then_some(())
+            recovery["resent"] == 50
         })
         .await;
         doomed.kill();
@@ -287,9 +284,9 @@ async fn a_recovery_survives_the_kill_of_its_process() {
         system.sql("UPDATE promised_jobs SET leased_until = now()").await;
         assert_eq!(api.recovered(location).await["resent"], 300);
         let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";
-        eventually("all are recorded", SOON, || async { (system.count(all_sent).await == 300).then_some(()) }).await;
-        eventually("every job is published", SOON, || async {
-            (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
+        until("all are recorded", SOON, || async { system.count(all_sent).await == 300 }).await;
+        until("every job is published", SOON, || async {
+            system.count("SELECT count(*) FROM promised_jobs").await == 0
         })
         .await;
         let mut posts: HashMap<String, usize> = HashMap::new();

@@ -9,7 +9,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use futures_util::future::join_all;
 use serde_json::json;
@@ -20,7 +20,7 @@ use crate::rest::recover::ago;
 
 /// Waits until the relay has deleted the published jobs that the query counts.
 pub(crate) async fn outbox_empties(system: &System, jobs: &str) {
-    eventually("the outbox is empty", SOON, || async { (system.count(jobs).await == 0).then_some(()) }).await;
+    until("the outbox is empty", SOON, || async { system.count(jobs).await == 0 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +188,7 @@ async fn while_its_webhook_is_paused_a_resend_is_held() {
         let delivery = api.newest_in(&webhook, "dropped").await;
         assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
         let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'");
-        eventually("the job is held", SOON, || async { (system.count(&held).await == 1).then_some(()) }).await;
+        until("the job is held", SOON, || async { system.count(&held).await == 1 }).await;
         assert_eq!(receiver.received().len(), 0);
         assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 200);
         api.newest_in(&webhook, "succeeded").await;
@@ -257,9 +257,8 @@ async fn a_resend_survives_the_kill_of_its_process() {
 
         proxy.set(Mode::Stall);
         assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
-        eventually("the relay leases the job", SOON, || async {
-            (system.count("SELECT count(*) FROM promised_jobs WHERE leased_until > now()").await == 1).then_some(())
-        })
+        until("the relay leases the job", SOON, || async {
+            system.count("SELECT count(*) FROM promised_jobs WHERE leased_until > now()").await == 1 })
         .await;
         doomed.kill();
 
@@ -267,10 +266,9 @@ async fn a_resend_survives_the_kill_of_its_process() {
         system.start(Service::Api).await;
         // As if the dead process's lease had ended.
         system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-        eventually("the job is published, and the delivery recorded", SOON, || async {
+        until("the job is published, and the delivery recorded", SOON, || async {
             let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
-            (system.count(open).await == 0).then_some(())
-        })
+            system.count(open).await == 0 })
         .await;
         let received = receiver.received();
         assert_eq!(received.len(), 1);

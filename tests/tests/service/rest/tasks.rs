@@ -7,7 +7,7 @@ use end_to_end::{
     history,
     receiver::{Receiver, always},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -44,7 +44,7 @@ async fn tasks(system: &System) -> i64 {
 }
 
 async fn all_cancelled(system: &System) {
-    eventually("all that waited is cancelled", SOON, || async { (tasks(system).await == 0).then_some(()) }).await;
+    until("all that waited is cancelled", SOON, || async { tasks(system).await == 0 }).await;
     let left = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
     assert_eq!(system.count(left).await, 0);
     assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
@@ -121,8 +121,8 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
         all_cancelled(&system).await;
         let done = metric(again, r#"webhooks_task_deliveries_total{task="cancel"}"#).await;
         assert_eq!(done, f64::from(i32::try_from(WAITING).unwrap() - i32::try_from(before).unwrap()));
-        eventually("the metric says that nothing is under way", SOON, || async {
-            (metric(again, r#"webhooks_tasks{task="cancel"}"#).await == 0.0).then_some(())
+        until("the metric says that nothing is under way", SOON, || async {
+            metric(again, r#"webhooks_tasks{task="cancel"}"#).await == 0.0
         })
         .await;
     })
@@ -214,7 +214,7 @@ impl Paused {
     }
 
     async fn tasks_end(&self) {
-        eventually("the tasks end", SOON, || async { (tasks(&self.system).await == 0).then_some(()) }).await;
+        until("the tasks end", SOON, || async { tasks(&self.system).await == 0 }).await;
     }
 
     async fn held_jobs(&self) -> i64 {
@@ -251,10 +251,9 @@ async fn an_activation_outlives_a_step_that_is_taken_back() {
             .await;
         paused.set_active(true).await;
         receiver.wait_for(10, SOON).await;
-        eventually("further steps were taken", SOON, || async {
+        until("further steps were taken", SOON, || async {
             let steps = r#"webhooks_task_steps_total{task="wake"}"#;
-            (metric(*ops, steps).await >= 3.0).then_some(())
-        })
+            metric(*ops, steps).await >= 3.0 })
         .await;
         assert_eq!(tasks(system).await, 1, "it is not over");
         drop(vanished);
@@ -289,9 +288,9 @@ async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
         assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
         paused.tasks_end().await;
         assert_eq!(paused.held_jobs().await, 0);
-        eventually("nothing waits", SOON, || async {
+        until("nothing waits", SOON, || async {
             let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-            (system.count(waiting).await == 0).then_some(())
+            system.count(waiting).await == 0
         })
         .await;
         let sent = receiver.received_once().len();

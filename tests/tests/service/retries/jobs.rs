@@ -7,7 +7,7 @@ use end_to_end::{
     outsider::text_header,
     receiver::{Behaviour, Receiver, Reply, always, behaviour, fails_then_succeeds},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use serde_json::json;
 use time::OffsetDateTime;
@@ -41,8 +41,8 @@ impl Setting {
     /// Waits until exactly `jobs` jobs were skipped for a reason.
     async fn skipped(&self, reason: &str, jobs: u32) {
         let name = format!("webhooks_jobs_skipped_total{{reason=\"{reason}\"}}");
-        eventually(&format!("{jobs} jobs are {reason}"), SOON, || async {
-            (metric(self.dispatcher, &name).await >= f64::from(jobs)).then_some(())
+        until(&format!("{jobs} jobs are {reason}"), SOON, || async {
+            metric(self.dispatcher, &name).await >= f64::from(jobs)
         })
         .await;
         assert_eq!(metric(self.dispatcher, &name).await, f64::from(jobs));
@@ -91,9 +91,9 @@ async fn between_two_attempts_only_the_next_one_is_not_stale_and_it_waits_for_it
         let apart = attempts[1].started_at - attempts[0].started_at;
         assert!(apart >= Duration::from_millis(4_700), "the retry came after {apart}");
         // Of the job and its copy, one was attempted. The other was its duplicate or came too late.
-        eventually("the copy is skipped", SOON, || async {
+        until("the copy is skipped", SOON, || async {
             let skipped = metric(setting.dispatcher, "webhooks_jobs_skipped_total").await;
-            (skipped >= 4.0).then_some(())
+            skipped >= 4.0
         })
         .await;
         no_message_is_left(&system).await;
@@ -125,7 +125,7 @@ async fn a_copy_that_comes_while_a_job_is_being_held_ends_with_it() {
         system.stop(Service::Dispatcher).await;
         publish(&system, setting.tenant).await;
         let queue = system.names.main();
-        eventually("the job waits", SOON, || async { (system.upstream.ready(&queue).await == 1).then_some(()) }).await;
+        until("the job waits", SOON, || async { system.upstream.ready(&queue).await == 1 }).await;
         let admin = system.admin(setting.tenant).await;
         let path = format!("/api/v1/webhooks/{}/", setting.webhook);
         assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
@@ -139,8 +139,7 @@ async fn a_copy_that_comes_while_a_job_is_being_held_ends_with_it() {
         drop(lock);
         // The held job stands for its copy as well.
         let held = r#"webhooks_jobs_held_total{reason="paused"}"#;
-        eventually("the job is held", SOON, || async { (metric(setting.dispatcher, held).await == 1.0).then_some(()) })
-            .await;
+        until("the job is held", SOON, || async { metric(setting.dispatcher, held).await == 1.0 }).await;
         no_message_is_left(&system).await;
 
         system.start(Service::Dispatcher).await;
@@ -173,7 +172,7 @@ async fn a_job_of_a_delivery_that_the_ledger_does_not_know_is_kept_unless_retent
         setting.skipped("unknown_delivery", 1).await;
         setting.skipped("expired", 1).await;
         let dead = system.names.dead();
-        eventually("it is kept", SOON, || async { (system.upstream.ready(&dead).await == 1).then_some(()) }).await;
+        until("it is kept", SOON, || async { system.upstream.ready(&dead).await == 1 }).await;
         assert_eq!(unknown(&system).await, [stranger]);
         no_message_is_left(&system).await;
         assert_eq!(setting.receiver.received().len(), 0);
@@ -190,7 +189,7 @@ async fn a_job_whose_delivery_is_lost_during_its_attempt_is_kept() {
         system.sql("DELETE FROM deliveries").await;
         setting.skipped("unknown_delivery", 1).await;
         let dead = system.names.dead();
-        eventually("it is kept", SOON, || async { (system.upstream.ready(&dead).await == 1).then_some(()) }).await;
+        until("it is kept", SOON, || async { system.upstream.ready(&dead).await == 1 }).await;
         assert_eq!(unknown(&system).await, [Job { delivery, attempt: 1 }]);
         no_message_is_left(&system).await;
         assert_eq!(system.count("SELECT count(*) FROM attempts").await, 0);
@@ -216,7 +215,7 @@ async fn garbage_and_jobs_of_an_unknown_version_are_kept_apart_with_the_reason()
         publish(&system, setting.tenant).await;
         ended(&system, &setting.webhook, "succeeded", 1).await;
         let (dead, upstream) = (system.names.dead(), &system.upstream);
-        eventually("they are moved", SOON, || async { (upstream.ready(&dead).await == 4).then_some(()) }).await;
+        until("they are moved", SOON, || async { upstream.ready(&dead).await == 4 }).await;
         let mut kept = Vec::new();
         for message in upstream.take_all(&dead).await {
             assert!(!text_header(&message, "x-dead-detail").is_empty());

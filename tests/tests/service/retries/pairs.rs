@@ -9,7 +9,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use service_kit::Settings;
 use uuid::Uuid;
@@ -73,16 +73,16 @@ impl First {
 
 async fn wait_idle(system: &System, dispatchers: &[SocketAddr]) {
     for ops in dispatchers {
-        eventually("no job is under way", LONG, || async {
+        until("no job is under way", LONG, || async {
             let idle = metric(*ops, "webhooks_attempts_in_flight").await == 0.0;
-            (idle && system.upstream.ready(&system.names.main()).await == 0).then_some(())
+            idle && system.upstream.ready(&system.names.main()).await == 0
         })
         .await;
     }
 }
 
 async fn wait_recorded(system: &System) {
-    eventually("the attempt is recorded", SOON, || async { (system.count(RECORDED).await == 1).then_some(()) }).await;
+    until("the attempt is recorded", SOON, || async { system.count(RECORDED).await == 1 }).await;
 }
 
 /// Asserts that the queues hold the job of the second attempt once, and nothing else.
@@ -195,13 +195,13 @@ async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_ag
         let second = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
         first.proxy.set(Mode::Refuse);
         let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
-        eventually("the job is parked", SOON, || async { (metric(second, sealed).await == 1.0).then_some(()) }).await;
+        until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;
         wait_idle(&system, &[second]).await;
         wait_recorded(&system).await;
         system.stop(Service::Dispatcher).await;
         system.start(Service::Dispatcher).await;
         let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("it succeeds", LONG * 2, || async { (system.count(done).await == 1).then_some(()) }).await;
+        until("it succeeds", LONG * 2, || async { system.count(done).await == 1 }).await;
     })
     .await;
 }

@@ -3,7 +3,7 @@
 use end_to_end::{
     receiver::{Receiver, always},
     system::{Options, System},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use uuid::Uuid;
 
@@ -19,8 +19,7 @@ async fn a_failed_first_attempt_leaves_one_small_job_in_the_queue_of_a_minute() 
         system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
         publish(&system, tenant).await;
         let queue = format!("{}.retry.60s", system.names.exchange());
-        eventually("the retry waits", SOON, || async { (system.upstream.ready(&queue).await == 1).then_some(()) })
-            .await;
+        until("the retry waits", SOON, || async { system.upstream.ready(&queue).await == 1 }).await;
         for queue in &system.retry_queues()[1..] {
             assert_eq!(system.upstream.ready(queue).await, 0, "{queue}");
         }

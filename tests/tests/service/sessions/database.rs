@@ -14,7 +14,7 @@ use end_to_end::{
     api::Api,
     processes::binary,
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use ledger::{NewSession, Session};
 use serde_json::json;
@@ -70,8 +70,7 @@ async fn a_session_is_looked_up_while_all_connections_for_requests_are_held_whic
         }
         assert_eq!(api.get(LIST).await.status, 200, "it goes on");
         drop(hold);
-        eventually("the log is read again", SOON, || async { (api.get(&path).await.status == 200).then_some(()) })
-            .await;
+        until("the log is read again", SOON, || async { api.get(&path).await.status == 200 }).await;
     })
     .await;
 }
@@ -140,8 +139,8 @@ async fn expired_sessions_are_refused_and_deleted_in_time() {
         assert_eq!((live.get(LIST).await.status, expired.get(LIST).await.status), (200, 401));
         assert_eq!(system.count("SELECT count(*) FROM admin_sessions").await, 2502);
         system.start(Service::Ingest).await;
-        eventually("only the live one is left", SOON, async || {
-            (system.count("SELECT count(*) FROM admin_sessions").await == 1).then_some(())
+        until("only the live one is left", SOON, async || {
+            system.count("SELECT count(*) FROM admin_sessions").await == 1
         })
         .await;
         assert_eq!(live.get(LIST).await.status, 200);
@@ -182,17 +181,17 @@ async fn a_flood_of_unknown_sessions_leaves_connections_to_known_ones() {
         // A look-up is given up after a second. Its backend may end after the next look-up has begun.
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                        AND wait_event_type = 'Lock' AND clock_timestamp() - query_start < interval '900 ms'";
-        eventually("many are told to come later", SOON, async || {
+        until("many are told to come later", SOON, async || {
             assert!(system.count(waiting).await <= 1, "one look-up of a stranger at a time");
-            (crowded.load(Ordering::Relaxed) >= 100).then_some(())
+            crowded.load(Ordering::Relaxed) >= 100
         })
         .await;
         // Each look-up is given up after a second.
-        let found = eventually("the known one is found", SOON, || async {
+        let found = until("the known one is found", SOON, || async {
             let answer = known.get(LIST).await;
             assert!(matches!(answer.status, 200 | 503), "{}", answer.text);
             assert_ne!(answer.json()["code"], json!("busy"), "no stranger is in its way");
-            (answer.status == 200).then_some(())
+            answer.status == 200
         });
         let release = async {
             system.wait_for_locked_out(2).await;

@@ -6,7 +6,7 @@ use end_to_end::{
     api::Api,
     processes::{Process, with_api_address},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -133,7 +133,7 @@ async fn a_short_cache_ends_and_the_application_is_asked_again() {
         let id = application.login(Uuid::new_v4(), "admin", HOUR);
         assert_eq!(status(&api, &id).await, 200);
         application.logout(&id);
-        eventually("the log-out counts", SOON, async || (status(&api, &id).await == 401).then_some(())).await;
+        until("the log-out counts", SOON, async || status(&api, &id).await == 401).await;
         assert_eq!(application.asked().len(), 2);
     })
     .await;
@@ -145,7 +145,7 @@ async fn a_session_ends_when_it_expires_whatever_the_cache() {
         let short = application.login(Uuid::new_v4(), "admin", Duration::from_secs(5));
         let over = application.login(Uuid::new_v4(), "admin", Duration::ZERO);
         assert_eq!((status(&api, &short).await, status(&api, &over).await), (200, 401));
-        eventually("it expires", SOON, async || (status(&api, &short).await == 401).then_some(())).await;
+        until("it expires", SOON, async || status(&api, &short).await == 401).await;
     })
     .await;
 }

@@ -4,7 +4,7 @@ use end_to_end::{
     api::{Answer, Api},
     processes::{Process, with_api_address},
     system::{Options, Service, System},
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -60,7 +60,7 @@ async fn a_session_that_calls_too_often_is_told_when_to_come_again_and_leaves_it
             matches!(lines[..], [line] if line.contains(&tenant.to_string()) && line.contains("somebody")),
             "{lines:?}"
         );
-        eventually("it may call again", SOON, async || (eager.get(LIST).await.status == 200).then_some(())).await;
+        until("it may call again", SOON, async || eager.get(LIST).await.status == 200).await;
     })
     .await;
 }

@@ -7,7 +7,7 @@ use end_to_end::{
     receiver::{Receiver, always},
     system::{Service, System},
     tools::Tool,
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use serde_json::json;
 use tokio::{
@@ -120,18 +120,16 @@ async fn an_open_page_says_why_it_is_no_longer_refreshed() {
         browser.page.execute(later, Vec::new()).await.unwrap();
         browser.shows("Nobody has used this page for 30 minutes.").await;
         browser.key(" ").await;
-        eventually("the page is refreshed again", SOON, async || {
-            (!browser.text().await.contains("Nobody has used this page")).then_some(())
-        })
+        until("the page is refreshed again", SOON, async || {
+            !browser.text().await.contains("Nobody has used this page") })
         .await;
         // A limit of requests is no lost connection.
         let limited = "const fetch = window.fetch; window.asked = 0; window.unlimited = () => { window.fetch = fetch; }; \
                        window.fetch = async () => { window.asked += 1; return new Response('', { status: 429 }); };";
         browser.page.execute(limited, Vec::new()).await.unwrap();
-        eventually("it is limited twice", SOON, async || {
+        until("it is limited twice", SOON, async || {
             let asked = browser.page.execute("return window.asked;", Vec::new()).await.unwrap();
-            (asked.as_u64() >= Some(2)).then_some(())
-        })
+            asked.as_u64() >= Some(2) })
         .await;
         assert!(!browser.text().await.contains("The connection to the service is lost."));
         browser.page.execute("window.unlimited();", Vec::new()).await.unwrap();

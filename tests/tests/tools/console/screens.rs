@@ -10,7 +10,7 @@ use end_to_end::{
     receiver::{Receiver, Reply, always, behaviour, verify},
     system::{Options, System},
     tools::Tool,
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use uuid::Uuid;
 
@@ -74,10 +74,8 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
         browser.open("/console/").await;
         browser.shows("no event has arrived yet").await;
         system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        eventually("an event has succeeded", SOON, async || {
-            api.webhook(&webhook).await["last_success_at"].is_string().then_some(())
-        })
-        .await;
+        until("an event has succeeded", SOON, async || api.webhook(&webhook).await["last_success_at"].is_string())
+            .await;
         browser.open("/console/").await;
         browser.shows("All well, last success").await;
         only_webhook(&api).await;
@@ -116,10 +114,7 @@ impl Journey<'_> {
         browser.shows("Failing for").await;
         browser.shows("The log has changed").await;
         browser.press("The log has changed: show it").await;
-        eventually("the row says dropped", SOON, || async {
-            browser.text().await.contains("dropped quote.closed").then_some(())
-        })
-        .await;
+        until("the row says dropped", SOON, || async { browser.text().await.contains("dropped quote.closed") }).await;
         browser.press("quote.closed").await;
         browser.shows("Attempt 3: the receiver answered 503 Service Unavailable").await;
         browser.click("summary").await;
