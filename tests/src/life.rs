@@ -11,7 +11,6 @@ use std::{sync::Arc, time::Duration};
 
 use domain::EventType::{DeliveryNoteCreated, QuoteAccepted, QuoteCancelled, QuoteClosed, StockReceiptCompleted};
 use serde_json::{Value, json};
-use service_kit::Settings;
 use uuid::Uuid;
 
 pub use self::hosts::Hosts;
@@ -128,9 +127,7 @@ impl Life {
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.stop(service).await;
         }
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__RETRY__SCHEDULE".to_owned(), REAL.to_owned());
-        let settings = Settings::from_sources(None, variables).expect("the settings are good");
+        let settings = system.settings_with(&[("RETRY__SCHEDULE", REAL)]);
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.start_with(service, settings.clone()).await;
         }

@@ -11,7 +11,7 @@ use end_to_end::{
     outsider::connect_any,
     outsider::text_header,
     receiver::{Receiver, always},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, eventually, until},
 };
 use lapin::options::BasicGetOptions;
@@ -34,9 +34,7 @@ struct Setting {
 async fn waiting(system: &System, jobs: i64) -> Setting {
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+    let Subscriber { tenant, receiver, webhook, .. } = system.subscriber(always(200)).await;
     publish(system, tenant, jobs).await;
     let queue = system.names.main();
     until("the jobs wait", LONG, || async { i64::from(system.upstream.ready(&queue).await) == jobs }).await;

@@ -2,14 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     clock,
     events::Event,
     history,
     receiver::{Receiver, always, fails_then_succeeds, verify},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, until},
 };
 use time::OffsetDateTime;
@@ -42,7 +41,7 @@ async fn start(system: &System, ahead: i64) -> SocketAddr {
 }
 
 async fn publish(system: &System, tenant: Uuid) {
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,10 +162,7 @@ async fn no_attempt_is_made_while_the_database_is_ten_minutes_behind() {
 
 async fn waits_for_agreeing_clocks(system: Arc<System>, ahead: i64) {
     let dispatcher = start(&system, ahead).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    let admin = system.admin(tenant).await;
-    let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, api: admin, receiver, webhook, secret } = system.subscriber(always(200)).await;
     no_job_is_taken(&system, dispatcher).await;
     publish(&system, tenant).await;
     // Ingest, which started with this clock, leaves it there.
@@ -177,8 +173,8 @@ async fn waits_for_agreeing_clocks(system: Arc<System>, ahead: i64) {
     clock::set_ahead(&system, 0).await;
     let received = receiver.wait_for(1, SOON).await;
     assert!(received[0].at >= before, "a POST was made {} before the clocks agreed", before - received[0].at);
-    verify(&received[0], &webhook.secret).unwrap();
-    assert_eq!(admin.newest_in(&webhook.id, "succeeded").await["attempts"], 1);
+    verify(&received[0], &secret).unwrap();
+    assert_eq!(admin.newest_in(&webhook, "succeeded").await["attempts"], 1);
     assert_eq!(receiver.received().len(), 1);
 }
 
@@ -189,9 +185,7 @@ async fn current_events_wait_while_the_databases_clock_is_days_off() {
     System::prepared(Options::default(), async |system| {
         start(&system, 0).await;
         let ingest = system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         for (before, ahead) in [40 * DAY, -2 * DAY].into_iter().enumerate() {
             clock::set_ahead(&system, ahead).await;
             let events = system.names.events();
@@ -225,25 +219,22 @@ async fn no_attempt_is_made_after_a_standby_is_promoted_whose_clock_is_ten_minut
 /// A delivery's retry waits when the clock changes.
 async fn waits_after_a_promotion(system: Arc<System>, ahead: i64) {
     let dispatcher = start(&system, 0).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
-    let admin = system.admin(tenant).await;
-    let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, api: admin, receiver, webhook, secret } = system.subscriber(fails_then_succeeds(1)).await;
     publish(&system, tenant).await;
     receiver.wait_for(1, SOON).await;
-    admin.newest_in(&webhook.id, "retrying").await;
+    admin.newest_in(&webhook, "retrying").await;
     clock::set_ahead(&system, ahead).await;
     no_job_is_taken(&system, dispatcher).await;
     let made = receiver.received().len();
     assert_eq!(made, 1, "the retry was due later");
     system.upstream.wait_ready(&system.names.main(), 1, SOON).await;
-    assert_eq!(admin.newest_in(&webhook.id, "retrying").await["attempts"], 1);
+    assert_eq!(admin.newest_in(&webhook, "retrying").await["attempts"], 1);
     let before = OffsetDateTime::now_utc();
     clock::set_ahead(&system, 0).await;
     let received = receiver.wait_for(2, SOON).await;
     assert!(received[1].at >= before, "a POST was made {} before the clocks agreed", before - received[1].at);
-    verify(&received[1], &webhook.secret).unwrap();
-    assert_eq!(admin.newest_in(&webhook.id, "succeeded").await["attempts"], 2);
+    verify(&received[1], &secret).unwrap();
+    assert_eq!(admin.newest_in(&webhook, "succeeded").await["attempts"], 2);
     assert_eq!(receiver.received().len(), 2);
 }
 

@@ -10,7 +10,7 @@ use end_to_end::{
     events::Event,
     receiver::{Received, Receiver, always, verify},
     servers::repository,
-    system::System,
+    system::{Subscriber, System},
     wait::SOON,
 };
 use serde_json::Value;
@@ -118,9 +118,8 @@ async fn the_page_shows_what_a_receiver_gets_and_its_signatures_verify() {
             assert_eq!(one.header("content-length"), Some(one.body.len().to_string().as_str()));
         }
 
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/hooks"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let real = receiver.wait_for(1, SOON).await.remove(0);
         let names = |received: &Received| {
             let mut names: Vec<_> = received.headers.iter().map(|(name, _)| name.clone()).collect();

@@ -1,6 +1,5 @@
 //! What receivers, their names and their owners can do to the service (crates/README.md, outbound requests).
 
-use domain::EventType;
 use end_to_end::{
     api::{Answer, Api},
     events::Event,
@@ -21,7 +20,7 @@ fn with(schedule: &'static str, settings: &[(&'static str, String)]) -> Options 
 }
 
 async fn publish(system: &System, tenant: Uuid) {
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
 }
 
 fn registration(url: &str) -> Value {

@@ -1,7 +1,7 @@
 //! The rotation of the keys that seal signing secrets.
 use std::collections::HashMap;
 
-use domain::{EventType, WebhookId};
+use domain::WebhookId;
 use end_to_end::{
     commands::{self, Ran},
     events::Event,
@@ -93,7 +93,7 @@ async fn a_key_is_retired_while_the_services_run() {
 
         system.stop(Service::Dispatcher).await;
         system.start_with(Service::Dispatcher, settings(&system, "b")).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let received = receiver.wait_for(1, SOON).await;
         assert_eq!(verify(&received[0], &webhook.secret), Ok(()));
         let secrets = opened(&system, "b").await;

@@ -7,7 +7,7 @@ use end_to_end::{
     outsider::Outsider,
     receiver::{Receiver, always, verify},
     servers::repository,
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, until},
 };
 use jsonschema::Validator;
@@ -364,9 +364,7 @@ async fn properties_of_a_published_message_are_not_passed_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deeply_nested_data_within_the_limit_arrives_as_it_came() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let data = format!("{}1{}", r#"{"a":"#.repeat(40_000), "}".repeat(40_000));
         let event = Event::now(EventType::QuoteClosed, tenant).with_data(data.clone());
         system.upstream.publish(&[event]).await;

@@ -8,7 +8,7 @@ use end_to_end::{
     processes::Process,
     proxy::Mode,
     receiver::{Receiver, always},
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
 };
 use uuid::Uuid;
 
@@ -47,9 +47,7 @@ fn odd_headers() -> Vec<(&'static str, Vec<u8>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_with_odd_properties_are_delivered_with_those_behind_them() {
     System::run(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let mut publisher = OddPublisher::connect(&system.amqp_url);
         let texts = TEXT_PROPERTIES.map(|(what, bit)| (what, OddProperties::text(bit, b"caf\xe9 \xff\xfe")));
         let headers = odd_headers().into_iter().map(|(what, table)| (what, OddProperties::headers(&table)));
@@ -81,14 +79,12 @@ const UNREADABLE_DEADLINE: Duration = Duration::from_secs(60);
 async fn a_message_that_nobody_can_read_is_parked_by_the_broker_alone() {
     const TEXT: &str = "nobody can read this";
     System::prepared(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let (proxy, ingest) = Process::start_behind_proxy("event-ingest", system.variables.clone()).await;
         proxy.set(Mode::EndAt(TEXT));
-        let mut events: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+        let mut events = Event::closed(tenant, 20);
         events[3].data = format!(r#"{{"note":"{TEXT}"}}"#);
         system.upstream.publish(&events).await;
         receiver.wait_for(events.len() - 1, UNREADABLE_DEADLINE).await;

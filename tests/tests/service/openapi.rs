@@ -11,7 +11,6 @@ use end_to_end::{
     system::{Options, Service, System},
 };
 use serde_json::{Value, json};
-use service_kit::Settings;
 use uuid::Uuid;
 
 fn committed() -> Value {
@@ -213,7 +212,7 @@ async fn what_calls_answer_is_what_is_described() {
         contract.check("changeWebhook", 200, &api.patch(path, &json!({"name": "B"})).await);
         contract.check("listEventTypes", 200, &api.get("/api/v1/event-types/").await);
 
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let delivery = api.newest_in(&webhook, "succeeded").await["id"].as_str().unwrap().to_owned();
         contract.check("testWebhook", 202, &api.ask(&format!("{path}test/")).await);
         contract.check("listDeliveries", 200, &api.get(&format!("{path}deliveries/?limit=1")).await);
@@ -303,10 +302,12 @@ async fn what_calls_refuse_is_what_is_described() {
         contract.check("readRecovery", 404, &api.get(&at(&format!("recover/{}/", Uuid::new_v4()))).await);
 
         system.stop(Service::Api).await;
-        let mut hurried = system.variables.clone();
-        hurried.insert("WEBHOOKS__API__RATE_LIMIT_PER_MINUTE".to_owned(), "1".to_owned());
-        hurried.insert("WEBHOOKS__API__RATE_LIMIT_BURST".to_owned(), "1".to_owned());
-        system.start_with(Service::Api, Settings::from_sources(None, hurried).unwrap()).await;
+        system
+            .start_with(
+                Service::Api,
+                system.settings_with(&[("API__RATE_LIMIT_PER_MINUTE", "1"), ("API__RATE_LIMIT_BURST", "1")]),
+            )
+            .await;
         let api = Api { address: system.anonymous().await.address, ..api };
         contract.check("listEventTypes", 200, &api.get("/api/v1/event-types/").await);
         contract.check("listEventTypes", 429, &api.get("/api/v1/event-types/").await);

@@ -9,11 +9,10 @@ use end_to_end::{
     outsider::text_header,
     processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric, wait_ready},
+    system::{Options, Service, Subscriber, System, metric, wait_ready},
     wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
-use service_kit::Settings;
 use uuid::Uuid;
 
 const LONG: Duration = Duration::from_secs(90);
@@ -59,7 +58,7 @@ async fn until_put_aside(system: &System, jobs: i64, most: usize) -> (usize, Pro
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
     const INNOCENT: usize = 14;
-    let together = Options { settings: vec![("INGEST__RUSH", "0".to_owned())], ..Options::default() };
+    let together = Options::with([("INGEST__RUSH", "0")]);
     System::prepared(together, async |system| {
         system.start(Service::Api).await;
         // The dispatcher declares the queues.
@@ -75,7 +74,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
         for number in 0..2 {
             admin.create(&receiver.url(&format!("/poison/{number}")), &["quote.closed"]).await;
         }
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let queue = system.names.main();
         until("the jobs wait", SOON, || async { system.upstream.ready(&queue).await == 2 }).await;
 
@@ -103,7 +102,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
         let admin = system.admin(tenant).await;
         let innocent = admin.create(&receiver.url("/innocent"), &["quote.closed"]).await;
         let poison = admin.create(&receiver.url("/poison"), &["quote.accepted"]).await;
-        let mut events: Vec<_> = (0..INNOCENT).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+        let mut events = Event::closed(tenant, INNOCENT);
         events.insert(INNOCENT / 2, Event::now(EventType::QuoteAccepted, tenant));
         system.upstream.publish(&events).await;
         let stored = i64::try_from(events.len()).unwrap();
@@ -151,15 +150,12 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
         ("DISPATCHER__WEBHOOK_SHARE", "1"),
         ("DISPATCHER__TENANT_SHARE", "1"),
     ];
-    let settings = settings.map(|(name, value)| (name, value.to_owned())).to_vec();
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
+    System::prepared(Options::with(settings), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(200))));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let events: Vec<_> = (0..JOBS).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        system.upstream.publish(&events).await;
+        let Subscriber { tenant, receiver, webhook, .. } =
+            system.subscriber(behaviour(|_, _| Reply::ok().after(Duration::from_millis(200)))).await;
+        system.upstream.publish(&Event::closed(tenant, JOBS)).await;
         let stored = "SELECT count(*) FROM deliveries";
         until("all are stored", LONG, || async { system.count(stored).await == JOBS as i64 }).await;
         for _ in 0..5 {
@@ -170,7 +166,7 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
         }
         assert!(receiver.arrived() < JOBS, "a backlog is left");
         let ops = system.start(Service::Dispatcher).await;
-        wait_succeeded(&system, &webhook.id, JOBS as i64).await;
+        wait_succeeded(&system, &webhook, JOBS as i64).await;
         let held = r#"webhooks_jobs_held_total{reason="suspect"}"#;
         assert_eq!(metric(ops, held).await, 0.0, "none waits for its turn");
         until("no note is left", SOON, || async { system.count("SELECT count(*) FROM suspect_jobs").await == 0 }).await;
@@ -185,14 +181,10 @@ async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let dispatcher = Process::start(DISPATCHER, &system.with(&[("WEBHOOKS_FAULT_PANIC", "/panics")])).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let admin = system.admin(tenant).await;
-        let fine = admin.create(&receiver.url("/fine"), &["quote.closed"]).await;
+        let Subscriber { tenant, api: admin, receiver, webhook: fine, .. } = system.subscriber(always(200)).await;
         admin.create(&receiver.url("/panics"), &["quote.closed"]).await;
-        let events: Vec<_> = (0..10).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        system.upstream.publish(&events).await;
-        wait_succeeded(&system, &fine.id, 10).await;
+        system.upstream.publish(&Event::closed(tenant, 10)).await;
+        wait_succeeded(&system, &fine, 10).await;
         until("the others are put aside", SOON, || async { dead(&system).await == 10 }).await;
         assert_eq!(metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#).await, 10.0);
         until("nothing is under way", SOON, || async {
@@ -211,8 +203,7 @@ async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch
     const FINE: usize = 30;
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver: _receiver, .. } = system.subscriber(always(200)).await;
         let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
         let bad = [of("oops-Read"), of("oops-Store")];
         let mut events: Vec<_> = (0..FINE).map(|_| of("fine")).collect();
@@ -253,11 +244,10 @@ async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_the_others() {
     const BAD: u32 = 40;
-    let options = Options { settings: vec![("SHUTDOWN__DEADLINE", "1s".to_owned())], ..Options::default() };
+    let options = Options::with([("SHUTDOWN__DEADLINE", "1s")]);
     System::prepared(options, async |system| {
         system.start(Service::Api).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver: _receiver, .. } = system.subscriber(always(200)).await;
         let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
         let mut events: Vec<_> =
             (0..BAD).map(|number| of(if number % 2 == 0 { "oops-Read" } else { "oops-Store" })).collect();
@@ -351,10 +341,8 @@ async fn a_parked_delivery_whose_dead_letter_was_purged_is_found_by_the_doctor_a
 async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_again() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        made(&system, tenant, &webhook.id, 1, "'pending'").await;
+        let Subscriber { tenant, receiver, webhook, .. } = system.subscriber(always(200)).await;
+        made(&system, tenant, &webhook, 1, "'pending'").await;
         let id: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
         system.sql("CREATE TABLE lost AS SELECT * FROM deliveries").await;
         system.sql("DELETE FROM deliveries").await;
@@ -367,7 +355,7 @@ async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_aga
 
         system.sql("INSERT INTO deliveries SELECT * FROM lost").await;
         done(&system.variables, &["dead", "requeue"]).await;
-        wait_succeeded(&system, &webhook.id, 1).await;
+        wait_succeeded(&system, &webhook, 1).await;
         assert_eq!((dead(&system).await, receiver.received().len()), (0, 1));
     })
     .await;
@@ -378,13 +366,14 @@ async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() 
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
-        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let ops = system
+            .start_with(
+                Service::Dispatcher,
+                system.settings_with(&[("SECRETS__KEYS", &format!("other:{}", hex::encode([9; 32])))]),
+            )
+            .await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         until("the job is parked", SOON, || async {
             let parked = metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#).await == 1.0;
             parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0
@@ -415,11 +404,9 @@ async fn a_webhook_that_is_paused_while_its_job_is_noted_gets_nothing() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(LONG)));
-        let admin = system.admin(tenant).await;
-        let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, api: admin, receiver, webhook, .. } =
+            system.subscriber(behaviour(|_, _| Reply::ok().after(LONG))).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         // A job that was delivered twice before is noted when it begins.
         for killed in 1..=2 {
             let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;

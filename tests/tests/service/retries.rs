@@ -7,7 +7,6 @@ mod schedule;
 
 use std::time::{Duration, SystemTime};
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     system::{Service, System},
@@ -66,7 +65,7 @@ async fn first_failed_at(system: &System) -> OffsetDateTime {
 }
 
 async fn publish(system: &System, tenant: Uuid) {
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
 }
 
 /// Stops the consumers, so that unacknowledged messages return to their queues. Asserts that every queue is empty.

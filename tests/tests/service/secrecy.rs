@@ -247,7 +247,7 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
         assert!(std::fs::read_to_string(&log).unwrap().contains(&deliveries[0]), "the log is the dispatcher's");
         let logs = [api.logged(), ingest.logged(), dispatcher.logged()];
         assert!(dispatcher.terminate().await.success());
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let queue = system.names.main();
         until("a job waits", SOON, async || system.upstream.ready(&queue).await == 1).await;
         for (name, log) in ["api-service", "event-ingest", "dispatcher"].into_iter().zip(logs) {
@@ -305,9 +305,10 @@ fn with_password(url: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_that_is_refused_does_not_show_its_password() {
     System::prepared(talkative(), async |system| {
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), with_password(&system.database_url));
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), with_password(&system.amqp_url));
+        let variables = system.with(&[
+            ("DATABASE__URL", &with_password(&system.database_url)),
+            ("BROKER__URL", &with_password(&system.amqp_url)),
+        ]);
         let mut secrets = Secrets::default();
         secrets.add("the password", PASSWORD);
         for name in ["api-service", "event-ingest", "dispatcher"] {

@@ -13,7 +13,7 @@ use end_to_end::{
     outsider::text_header,
     receiver::{Receiver, always},
     servers::repository,
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
     wait::{SOON, eventually, until},
 };
 use ledger::{LedgerError, SchemaState};
@@ -28,9 +28,7 @@ fn lanes(names: &Names) -> Vec<String> {
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 async fn subscriber(system: &System) -> (Receiver, Event) {
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     (receiver, Event::now(EventType::QuoteClosed, tenant))
 }
 
@@ -175,7 +173,7 @@ async fn services_run_and_start_on_the_next_versions_schema_and_the_next_version
         assert_eq!(newer.migrate_back("1.0").await.unwrap(), Vec::<String>::new(), "the baseline stays");
         assert_eq!(newer.schema_check().await.unwrap(), is_behind);
         assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current);
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, event.tenant)]).await;
+        system.upstream.publish(&Event::closed(event.tenant, 1)).await;
         receiver.wait_for(2, SOON).await;
     })
     .await;

@@ -1,14 +1,13 @@
 //! PgBouncer between the services and the database: it must lend its connections by session.
 use std::{collections::HashMap, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     commands::{done, refusal},
     events::Event,
     pooler::Pooler,
     receiver::{Receiver, always},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, eventually, until},
 };
 use service_kit::Settings;
@@ -38,12 +37,9 @@ async fn start_all(system: &System, pooler: &Pooler) -> Vec<std::net::SocketAddr
 async fn a_pooler_of_sessions_serves_all_services_and_their_leader() {
     System::prepared(Options::default(), async |system| {
         let Some(pooler) = Pooler::before(&system.database_url, "session", "").await else { return };
-        let receiver = Receiver::start(&system.ca, always(200));
         let services = start_all(&system, &pooler).await;
-        let tenant = Uuid::new_v4();
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let events: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        system.upstream.publish(&events).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 20)).await;
         receiver.wait_for(20, SOON).await;
         until("ingest leads", SOON, || async { metric(services[1], "webhooks_maintenance_leader").await > 0.0 }).await;
         // What its client leaves behind is cleared before the next one comes.

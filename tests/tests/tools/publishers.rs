@@ -15,7 +15,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Receiver, always, verify},
     servers::{repository, stack_folder},
-    system::{Options, System},
+    system::{Options, Subscriber, System},
     tools::Tool,
     wait::{SOON, eventually, until},
 };
@@ -174,8 +174,7 @@ async fn each_program_publishes_an_event_once_and_refuses_what_is_none() {
         System::shared(async |system| {
             let folder = Folder::with(name);
             let run = || program.command(&system, &folder.0);
-            let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-            let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+            let Subscriber { tenant, receiver, secret, .. } = system.subscriber(always(200)).await;
             let event = text(&Event::now(EventType::QuoteClosed, tenant).with_data(r#"{"total":1.10}"#));
 
             for _ in 0..2 {
@@ -212,7 +211,7 @@ async fn each_program_publishes_an_event_once_and_refuses_what_is_none() {
             assert_eq!(program.publish(run(), &text(&last)).await.0, 0, "{name}");
             let received = receiver.wait_for(2, SOON).await;
             for one in &received {
-                verify(one, &webhook.secret).unwrap();
+                verify(one, &secret).unwrap();
             }
             assert!(received[0].body.ends_with(br#""data":{"total":1.10}}"#), "{name}: byte for byte");
             let stored = format!("SELECT count(*) FROM events WHERE tenant_id = '{tenant}'");
@@ -230,8 +229,7 @@ async fn a_committed_events_delivery_comes_and_a_rolled_back_one_leaves_no_trace
             let folder = Folder::with(name);
             let run = || program.command(&system, &folder.0);
             make_tables(&system).await;
-            let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-            system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+            let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
             let [committed, rolled_back] = [0, 1].map(|_| Event::now(EventType::QuoteClosed, tenant));
 
             program.do_business(run(), &text(&committed), &text(&rolled_back)).await;
@@ -282,8 +280,7 @@ async fn a_committed_events_delivery_comes_and_a_rolled_back_one_leaves_no_trace
 /// The broker falls silent, an event is stored, and the connection breaks before its confirm: then it comes later. `proxy`
 /// is between the relay and the broker.
 async fn comes_although_the_connection_breaks(system: &System, name: &str, proxy: &Proxy) {
-    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-    system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     let store = async || {
         let event = text(&Event::now(EventType::QuoteClosed, tenant));
         system.sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{event}')")).await;

@@ -2,7 +2,6 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
@@ -46,7 +45,7 @@ async fn while_the_first_host_is_silent_all_services_use_the_second() {
         start(&system, &through, &second, [silent.local_addr().unwrap(), second.address]).await;
         let tenant = Uuid::new_v4();
         let (_admin, receiver) = subscribed(&system, tenant).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
     })
     .await;
@@ -62,7 +61,7 @@ async fn when_the_host_in_use_falls_silent_the_other_one_is_used() {
         let (admin, receiver) = subscribed(&system, tenant).await;
         let mut expected = 0;
         let mut delivers = async |within| {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            system.upstream.publish(&Event::closed(tenant, 1)).await;
             expected += 1;
             receiver.wait_for(expected, within).await;
             end_to_end::wait::until("the API answers", within, || async {

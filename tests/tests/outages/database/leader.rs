@@ -7,7 +7,6 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, until},
 };
-use service_kit::Settings;
 
 /// The longest time without a leader.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -18,16 +17,14 @@ async fn leads(ingest: SocketAddr) -> bool {
 
 /// The leader has nothing to do for an hour. Other processes ask every 5 s whether they may lead.
 fn idle() -> Options {
-    Options { settings: vec![("RECONCILE__INTERVAL", "1h".to_owned())], ..Options::default() }
+    Options::with([("RECONCILE__INTERVAL", "1h")])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_leaders_host_vanishes_another_leads_within_a_minute() {
     System::prepared(idle(), async |system| {
         let (proxy, through) = Proxy::before(&system.database_url);
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), through);
-        let far = system.start_with(Service::Ingest, Settings::from_sources(None, variables).unwrap()).await;
+        let far = system.start_with(Service::Ingest, system.settings_with(&[("DATABASE__URL", &through)])).await;
         until("it leads", SOON, || async { leads(far).await }).await;
         let near = system.start(Service::Ingest).await;
         assert!(!leads(near).await, "there is a leader");

@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
     receiver::{Receiver, always},
     servers::PrivateServers,
-    system::{Options, Service, System, wait_ready},
+    system::{Options, Service, Subscriber, System, wait_ready},
     wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
@@ -50,15 +49,12 @@ async fn a_read_only_database_is_not_ready_its_connections_are_closed_and_nothin
     let settings = vec![("RECONCILE__INTERVAL", "100ms".to_owned())];
     let options = Options { servers: Some(servers.servers().clone()), settings, ..Options::default() };
     System::prepared(options, async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
         let mut services = Vec::new();
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             services.push(system.start(service).await);
         }
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
-        admin.create(&receiver.url("/"), &["quote.closed"]).await;
-        let events = || (0..EVENTS).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect::<Vec<_>>();
+        let Subscriber { tenant, api: admin, receiver, .. } = system.subscriber(always(200)).await;
+        let events = || Event::closed(tenant, EVENTS);
         system.upstream.publish(&events()).await;
         receiver.wait_for(EVENTS, SOON).await;
         let before = sessions(&system).await;

@@ -4,7 +4,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
-    system::{Options, Service, System, metric, wait_ready},
+    system::{Options, Service, Subscriber, System, metric, wait_ready},
     wait::{SOON, until},
 };
 use uuid::Uuid;
@@ -15,9 +15,7 @@ async fn a_consumer_whose_queue_is_deleted_declares_it_again_and_goes_on() {
         system.start(Service::Api).await;
         let ingest = system.start(Service::Ingest).await;
         let dispatcher = system.start(Service::Dispatcher).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let event = || Event::now(EventType::QuoteClosed, tenant);
         system.upstream.publish(&[event()]).await;
         receiver.wait_for(1, SOON).await;

@@ -7,7 +7,7 @@ use end_to_end::{
     proxy::Mode,
     receiver::{Receiver, always},
     servers::PrivateServers,
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::SOON,
 };
 use lapin::{
@@ -47,8 +47,7 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
     System::prepared(Options { servers: Some(servers.servers().clone()), ..Options::default() }, async |system| {
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let (receiver, tenant) = (Receiver::start(&system.ca, always(200)), Uuid::new_v4());
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let (proxy, ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
         let idle = ingest.peak_memory();
         // Ingest cannot finish what it takes.
@@ -58,7 +57,7 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
         for number in 0..GIANTS {
             system.upstream.publish_raw("quote.closed", &giant).await;
             if number == GIANTS / 2 {
-                system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+                system.upstream.publish(&Event::closed(tenant, 1)).await;
             }
         }
         system.upstream.wait_ready(&system.names.events(), GIANTS + 1 - FEW, LONG).await;

@@ -24,8 +24,7 @@ async fn a_service_ends_when_a_task_panics_that_it_needs_and_names_the_task() {
     ];
     System::prepared(Options::default(), async |system| {
         let ends = tasks.map(|(service, task)| {
-            let mut variables = system.variables.clone();
-            variables.insert("WEBHOOKS_FAULT_TASK".to_owned(), task.to_owned());
+            let variables = system.with(&[("WEBHOOKS_FAULT_TASK", task)]);
             async move {
                 let mut process = Process::spawn(service, &variables);
                 let (status, log) = (process.wait().await, process.logged());

@@ -8,7 +8,7 @@ use end_to_end::{
     processes::Process,
     receiver::{Receiver, always},
     servers::PrivateServers,
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, until},
 };
 use uuid::Uuid;
@@ -54,8 +54,7 @@ async fn no_reconnects(process: &Process) {
 
 /// Registers a receiver that answers 200. Returns it with its tenant.
 async fn healthy(system: &System) -> (Receiver, Uuid) {
-    let (receiver, tenant) = (Receiver::start(&system.ca, always(200)), Uuid::new_v4());
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     (receiver, tenant)
 }
 
@@ -93,7 +92,7 @@ async fn a_full_queue_of_rejected_events_holds_up_no_other_event() {
             if number < OTHERS {
                 system.upstream.publish_raw("quote.closed", b"no event").await;
             }
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            system.upstream.publish(&Event::closed(tenant, 1)).await;
         }
         receiver.wait_for(HEALTHY as usize, SOON).await;
         wait_until_refused(&ingest).await;
@@ -124,7 +123,7 @@ async fn a_full_queue_of_retries_holds_up_no_other_job_and_gets_each_retry_once(
         system.admin(other).await.create(&failing.url("/"), &["quote.closed"]).await;
         // The queue refuses from the third message on. Those that are published together before it says so are taken.
         for number in 1..=2 {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, other)]).await;
+            system.upstream.publish(&Event::closed(other, 1)).await;
             failing.wait_for(number, SOON).await;
             system.upstream.wait_ready(&retries, u32::try_from(number).unwrap(), SOON).await;
         }
@@ -163,7 +162,7 @@ async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
         }
         // This takes three times as long as a confirm may.
         for number in 1..=HEALTHY {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            system.upstream.publish(&Event::closed(tenant, 1)).await;
             receiver.wait_for(number as usize, SOON).await;
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
@@ -214,15 +213,14 @@ async fn a_user_that_may_read_the_seven_routing_keys_only_is_served() {
         servers.rabbitmqctl(&["set_topic_permissions", &user, exchange, ".*", &format!("^({keys})$")]);
         let (scheme, place) = system.amqp_url.split_once("://").unwrap();
         let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), format!("{scheme}://{user}:word@{place}"));
+        let mut variables = system.with(&[("BROKER__URL", &format!("{scheme}://{user}:word@{place}"))]);
         system.start(Service::Api).await;
         let (receiver, tenant) = healthy(&system).await;
         let dispatcher = Process::start(DISPATCHER, &variables).await;
         for (number, unknown_keys) in (1..).zip(["true", "false"]) {
             variables.insert("WEBHOOKS__BROKER__UNKNOWN_KEYS".to_owned(), unknown_keys.to_owned());
             let ingest = Process::start(INGEST, &variables).await;
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            system.upstream.publish(&Event::closed(tenant, 1)).await;
             receiver.wait_for(number, LONG).await;
             until("the other consumer is there as well", LONG, || async {
                 ingest.logged().matches("consuming").count() == 2

@@ -11,7 +11,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     proxy::{Mode, Proxy},
     receiver::{Behaviour, Receiver, Reply, always, behaviour},
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
     wait::{SOON, eventually, until},
 };
 use tokio_util::sync::CancellationToken;
@@ -32,9 +32,7 @@ fn all_once(gate: &CancellationToken) -> Behaviour {
 
 /// A receiver of one event type, and events for it.
 async fn subscriber(system: &System, behaviour: Behaviour, events: usize) -> (Receiver, Vec<Event>) {
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, behaviour);
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(behaviour).await;
     (receiver, (0..events).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect())
 }
 

@@ -9,12 +9,11 @@ use end_to_end::{
     processes::Process,
     proxy::{Mode, Proxy},
     receiver::{Behaviour, Receiver, Reply, behaviour, fails_then_succeeds},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, until},
 };
 use lapin::options::BasicGetOptions;
 use serde_json::json;
-use service_kit::Settings;
 use uuid::Uuid;
 
 use crate::faults::{DISPATCHER, INGEST, LONG, wait_unready};
@@ -24,9 +23,7 @@ const PUBLISHING: &str = "(publish)";
 
 /// Registers one receiver in a system whose API runs. Returns it with an event for it.
 async fn subscriber(system: &System, behaviour: Behaviour) -> (Receiver, Event) {
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, behaviour);
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(behaviour).await;
     (receiver, Event::now(EventType::QuoteClosed, tenant))
 }
 
@@ -112,10 +109,9 @@ async fn hold(system: &System, table: &str) -> tokio_postgres::Client {
 /// Starts a service with one connection to the database, through a proxy.
 async fn start_behind_proxy(system: &System, service: Service) -> Proxy {
     let (proxy, url) = Proxy::before(&system.database_url);
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
-    variables.insert("WEBHOOKS__DATABASE__MAX_CONNECTIONS".to_owned(), "1".to_owned());
-    system.start_with(service, Settings::from_sources(None, variables).unwrap()).await;
+    system
+        .start_with(service, system.settings_with(&[("DATABASE__URL", &url), ("DATABASE__MAX_CONNECTIONS", "1")]))
+        .await;
     proxy
 }
 
@@ -162,8 +158,7 @@ async fn what_was_committed_is_done_even_if_the_answer_to_the_commit_is_lost() {
 async fn a_job_whose_confirm_is_lost_is_published_again_and_attempted_once() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__BROKER__CONFIRM_TIMEOUT".to_owned(), "1s".to_owned());
+        let variables = system.with(&[("BROKER__CONFIRM_TIMEOUT", "1s")]);
         let (proxy, mut ingest) = Process::start_behind_proxy(INGEST, variables).await;
         let (receiver, event) = subscriber(&system, fails_then_succeeds(0)).await;
         let hold = hold(&system, "deliveries").await;

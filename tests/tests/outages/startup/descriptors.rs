@@ -1,11 +1,10 @@
 //! A dispatcher that may open too few descriptors lowers its slots.
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     processes::Process,
     receiver::{Receiver, always},
-    system::{Options, System, metric, wait_ready},
+    system::{Options, Subscriber, System, metric, wait_ready},
     wait::SOON,
 };
 use uuid::Uuid;
@@ -32,9 +31,8 @@ async fn a_dispatcher_with_few_descriptors_lowers_its_slots_and_says_what_to_do(
             let name = format!("webhooks_slots{{lane=\"{lane}\"}}");
             assert_eq!(metric(dispatcher.ops, &name).await, slots, "{lane}");
         }
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
     })
     .await;

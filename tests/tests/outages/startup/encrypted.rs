@@ -3,14 +3,13 @@
 use std::{error::Error, fs, time::Duration};
 
 use broker::{Broker, BrokerConfig, Names};
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
     outsider::sql,
     processes::{Process, with_api_address},
     receiver::{Receiver, TestCa, Validity, always},
-    system::{Options, System, wait_ready},
+    system::{Options, Subscriber, System, wait_ready},
     wait::{SOON, until},
 };
 use ledger::{Ledger, LedgerConfig};
@@ -302,9 +301,8 @@ async fn services_whose_servers_certificates_have_expired_say_so_and_deliver_onc
         for process in &processes {
             wait_ready(process.ops).await;
         }
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
         let in_the_clear = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
              WHERE datname = current_database() AND NOT ssl \

@@ -2,7 +2,6 @@
 
 use std::{fs, path::PathBuf};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
@@ -10,7 +9,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     receiver::{Receiver, always},
     servers::PrivateServers,
-    system::{Options, System, wait_ready},
+    system::{Options, Subscriber, System, wait_ready},
     wait::{SOON, eventually_ok},
 };
 use futures_util::future::join_all;
@@ -70,9 +69,8 @@ async fn passwords_that_are_changed_at_the_servers_and_in_their_files_need_no_re
             variables.insert(format!("WEBHOOKS__{name}"), value);
         }
         let processes = join_all(ALL.map(|name| Process::start(name, &variables))).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
 
         sql(admin_url, &format!("ALTER ROLE {USER} PASSWORD '{SECOND}'")).await;
@@ -93,7 +91,7 @@ async fn passwords_that_are_changed_at_the_servers_and_in_their_files_need_no_re
             wait_ready(process.ops).await;
         }
         cut().await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(2, SOON).await;
         for process in processes {
             wait_ready(process.ops).await;

@@ -80,8 +80,7 @@ async fn servers_that_are_away_at_the_start_are_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_start_on_an_empty_broker_warns_of_nothing() {
     System::prepared(Options::default(), async |system| {
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "info".to_owned());
+        let variables = system.with(&[("LOG__LEVEL", "info")]);
         for mut process in ALL.map(|name| Process::spawn(name, &variables)) {
             is_up(&process).await;
             wait_ready(process.ops).await;
@@ -102,10 +101,11 @@ async fn a_wrong_password_is_told_without_being_shown() {
             let (scheme, _) = url.split_once("://").unwrap();
             format!("{scheme}://{}:correct-horse@{rest}", user.split(':').next().unwrap())
         };
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), wrong(&system.database_url));
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), wrong(&system.amqp_url));
-        variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "debug".to_owned());
+        let variables = system.with(&[
+            ("DATABASE__URL", &wrong(&system.database_url)),
+            ("BROKER__URL", &wrong(&system.amqp_url)),
+            ("LOG__LEVEL", "debug"),
+        ]);
         let processes = ALL.map(|name| Process::spawn(name, &variables));
         for mut process in processes {
             is_up(&process).await;

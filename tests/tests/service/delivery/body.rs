@@ -4,7 +4,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Received, Receiver, always},
-    system::{Options, System},
+    system::{Options, Subscriber, System},
 };
 use ring::hmac;
 use uuid::Uuid;
@@ -48,9 +48,7 @@ fn odd_data() -> Vec<String> {
 async fn data_passes_through_byte_for_byte_whatever_json_it_is() {
     System::prepared(Options::default().keeping_long(), async |system| {
         let ingest = start_all(&system).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, secret, .. } = system.subscriber(always(200)).await;
         let timestamp = "2026-03-01T09:30:00.123456Z";
         let mut expected = Vec::new();
         for data in odd_data() {
@@ -60,7 +58,7 @@ async fn data_passes_through_byte_for_byte_whatever_json_it_is() {
         }
         settled(&system, ingest, u32::try_from(expected.len()).unwrap()).await;
         let received = receiver.received();
-        assert!(received.iter().all(|one| is_signed(one, &webhook.secret)));
+        assert!(received.iter().all(|one| is_signed(one, &secret)));
         let mut bodies: Vec<_> = received.iter().map(|one| String::from_utf8(one.body.to_vec()).unwrap()).collect();
         bodies.sort();
         expected.sort();
@@ -85,9 +83,7 @@ async fn data_passes_through_byte_for_byte_whatever_json_it_is() {
 async fn a_body_that_fits_into_a_page_once_compressed_is_not_cut_into_pieces() {
     System::prepared(Options::default(), async |system| {
         let ingest = start_all(&system).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let line = |n: u64| {
             format!(r#"{{"sku":"{:010X}","quantity":{}}}"#, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24, n % 97)
         };

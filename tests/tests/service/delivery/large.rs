@@ -4,7 +4,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
     wait::{SOON, until},
 };
 use ledger::NewEvent;
@@ -36,8 +36,7 @@ async fn a_batch_whose_fan_out_is_too_large_for_one_statement_is_stored_in_sever
             api.create(&receiver.url("/"), &["quote.closed"]).await;
         }
         limit_statements(&system, 50).await;
-        let events: Vec<_> = (0..100).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        system.upstream.publish(&events).await;
+        system.upstream.publish(&Event::closed(tenant, 100)).await;
         let stranger = Event::now(EventType::QuoteClosed, Uuid::new_v4());
         system.upstream.publish(&[stranger]).await;
         let ingest = start_all(&system).await;
@@ -56,10 +55,9 @@ async fn a_batch_whose_fan_out_is_too_large_for_one_statement_is_stored_in_sever
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_cannot_be_stored_holds_up_no_other() {
     System::prepared(Options::default(), async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
         system.start(Service::Api).await;
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let events: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        let events = Event::closed(tenant, 20);
         let bad = events[7].id;
         system
             .database_session(&format!(

@@ -125,7 +125,7 @@ async fn each_change_of_subscriptions_holds_from_the_next_event_on() {
         let mut events = 0;
         let mut got = async || {
             let before = receiver.received().len();
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            system.upstream.publish(&Event::closed(tenant, 1)).await;
             events += 1;
             settled(&system, ingest, events).await;
             let mut paths: Vec<_> = receiver.received().split_off(before).into_iter().map(|one| one.path).collect();
@@ -198,7 +198,7 @@ async fn one_event_goes_to_fifty_webhooks_and_is_stored_once() {
             secrets.insert(path.clone(), api.create(&receiver.url(&path), &["quote.closed"]).await.secret);
         }
         assert_eq!(secrets.values().collect::<BTreeSet<_>>().len(), 50, "each has a secret of its own");
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         ended(&system, &[tenant], 1).await;
         let received = receiver.received();
         assert_eq!(received.len(), 50);

@@ -7,7 +7,7 @@ use end_to_end::{
     events::Event,
     outsider::text_header,
     receiver::{Receiver, always},
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
     wait::SOON,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -60,9 +60,7 @@ async fn an_event_from_within_what_is_kept_arrives_and_another_is_parked_with_th
 }
 
 fn with_keep(system: &System, keep: &str) -> service_kit::Settings {
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__RETENTION__KEEP".to_owned(), keep.to_owned());
-    service_kit::Settings::from_sources(None, variables).unwrap()
+    system.settings_with(&[("RETENTION__KEEP", keep)])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,11 +68,9 @@ async fn a_day_without_partitions_gets_them_with_its_first_event_or_test() {
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        let api = system.admin(tenant).await;
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         drop_all_days(&system).await;
-        let test = api.ask(&format!("/api/v1/webhooks/{}/test/", webhook.id)).await;
+        let test = api.ask(&format!("/api/v1/webhooks/{}/test/", webhook)).await;
         assert_eq!(test.status, 202, "{}", test.text);
         receiver.wait_for(1, SOON).await;
 

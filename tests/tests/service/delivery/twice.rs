@@ -7,7 +7,7 @@ use domain::{DeliveryId, EventType, Job, WebhookId};
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::until,
 };
 use ledger::{NewEvent, Stored};
@@ -153,10 +153,7 @@ struct Twice {
 
 async fn with_two_webhooks(system: &System) -> Twice {
     let ingest = start_all(system).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    let api = system.admin(tenant).await;
-    api.create(&receiver.url("/one"), &["quote.closed"]).await;
+    let Subscriber { tenant, api, receiver, .. } = system.subscriber(always(200)).await;
     api.create(&receiver.url("/two"), &["quote.closed"]).await;
     Twice { tenant, ingest, receiver }
 }
@@ -199,7 +196,7 @@ async fn two_ingests_that_get_copies_of_the_same_events_make_one_delivery_of_eac
     System::prepared(Options::default(), async |system| {
         let twice = with_two_webhooks(&system).await;
         let second = system.start(Service::Ingest).await;
-        let events: Vec<_> = (0..100).map(|_| Event::now(EventType::QuoteClosed, twice.tenant)).collect();
+        let events = Event::closed(twice.tenant, 100);
         let copies: Vec<_> = events.iter().flat_map(|event| [event.clone(), event.clone(), event.clone()]).collect();
         system.upstream.publish(&copies).await;
         until("every copy is judged", LONG, || async {
@@ -248,7 +245,7 @@ async fn events_with_one_id_and_moment_are_judged_and_routed_by_their_tenants_an
         system.stop(Service::Ingest).await;
         assert_eq!(jobs(&system, &system.names.main()).await, [delivery(calm, EventType::QuoteClosed)]);
 
-        let mut events: Vec<_> = (0..OTHERS).map(|_| Event::now(EventType::QuoteClosed, flooding)).collect();
+        let mut events = Event::closed(flooding, OTHERS);
         events.extend([
             like(flooding, EventType::QuoteAccepted),
             same.clone(),

@@ -6,7 +6,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Received, Receiver, Reply, always, behaviour},
-    system::{Service, System, metric},
+    system::{Service, Subscriber, System, metric},
 };
 use uuid::Uuid;
 
@@ -60,10 +60,8 @@ fn mixed(request: &Received) -> Reply {
 async fn after_mixed_outcomes_at_two_dispatchers_a_final_success_leaves_no_failure() {
     System::prepared(once(), async |system| {
         let dispatchers = two_dispatchers(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, behaviour(|request, _| mixed(request)));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } =
+            system.subscriber(behaviour(|request, _| mixed(request))).await;
         let event = |number| Event::now(EventType::QuoteClosed, tenant).with_data(format!("{{\"number\":{number}}}"));
         system.upstream.publish(&(0..EVENTS).map(event).collect::<Vec<_>>()).await;
         recorded(&system, i64::try_from(EVENTS).unwrap()).await;

@@ -1,6 +1,5 @@
 //! Counters at the end of their type: one webhook's number is nobody else's affair.
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
@@ -22,7 +21,7 @@ async fn counters_stop_at_the_end_of_their_type_and_all_attempts_are_recorded() 
         let webhook = api.create(&failing.url("/one"), &["quote.closed"]).await;
         let neighbour = others.create(&failing.url("/other"), &["quote.closed"]).await;
         let publish = async |tenant: Uuid| {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            system.upstream.publish(&Event::closed(tenant, 1)).await;
         };
         let recorded = async |attempts: i64| {
             let count = "SELECT count(*) FROM attempts";

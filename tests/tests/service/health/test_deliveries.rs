@@ -4,7 +4,7 @@ use domain::OutcomeClass::{Status as Failure, Success};
 use end_to_end::{
     api::Api,
     receiver::{Receiver, always},
-    system::System,
+    system::{Subscriber, System},
     wait::{SOON, eventually, until},
 };
 use ledger::Attempted;
@@ -43,10 +43,7 @@ async fn notices(api: &Api, webhook: &str) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_changes_neither_the_health_nor_the_statistics_of_its_webhook_and_causes_no_notice() {
     System::run(once(), async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         let untried = shown(&api, &webhook).await;
         tested(&api, &webhook, "succeeded").await;
         assert_eq!(shown(&api, &webhook).await, untried, "a webhook that only a test has reached");

@@ -12,7 +12,6 @@ use lapin::{
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::{AMQPValue, FieldTable},
 };
-use service_kit::Settings;
 use uuid::Uuid;
 
 use crate::isolation::{LONG, events, options};
@@ -111,9 +110,7 @@ async fn a_message_counts_as_moved_once_it_is_in_the_bulk_lane() {
     const MESSAGES: u32 = 20;
     System::prepared(options(32, 8), async |system| {
         let (proxy, url) = Proxy::before(&system.amqp_url);
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
-        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
+        let ops = system.start_with(Service::Dispatcher, system.settings_with(&[("BROKER__URL", &url)])).await;
         let moved = async || metric(ops, "webhooks_jobs_moved_to_bulk_lane_total").await;
         // Part of the name of the connection on which it publishes.
         proxy.set(Mode::HoldRequests("(publish)"));

@@ -6,7 +6,7 @@ use end_to_end::{
     events::Event,
     history,
     receiver::{Received, Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
@@ -177,10 +177,7 @@ async fn a_cancellation_ends_the_running_recovery() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_pause_holds_is_cancelled_and_never_comes() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         api.set_active(&webhook, false).await;
         history::made(&system, tenant, &webhook, 30, "'pending'").await;
         let hold = "INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries";
@@ -191,7 +188,7 @@ async fn what_a_pause_holds_is_cancelled_and_never_comes() {
         assert_eq!(system.count(&format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'")).await, 0);
         api.set_active(&webhook, true).await;
         tasks_end(&system, tenant).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         api.newest_in(&webhook, "succeeded").await;
         assert_eq!(receiver.received().len(), 1, "only what came after the cancellation");
     })

@@ -5,7 +5,7 @@ use end_to_end::{
     api::Api,
     events::Event,
     receiver::{Receiver, always},
-    system::{Options, System},
+    system::{Options, Subscriber, System},
     wait::{SOON, eventually_ok, until},
 };
 use serde_json::{Value, json};
@@ -99,10 +99,7 @@ async fn each_webhook_has_a_delivery_or_a_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_is_for_one_webhook_and_what_is_old_may_have_been_deleted() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let tested = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver: _receiver, webhook: tested, .. } = system.subscriber(always(200)).await;
         let other = api.create(URL, &["quote.closed"]).await.id;
         let test = api.ask(&format!("/api/v1/webhooks/{tested}/test/")).await.json();
         let event = test["event_id"].as_str().unwrap().parse().unwrap();

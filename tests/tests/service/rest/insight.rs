@@ -1,7 +1,6 @@
 //! How webhooks fare, what administrators are told, and who did what.
 use std::{collections::BTreeSet, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::{Api, Created},
     events::Event,
@@ -41,7 +40,7 @@ async fn list(api: &Api, webhook: &Created, call: &str) -> Vec<Value> {
 }
 
 async fn publish(system: &System, tenant: Uuid) {
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
 }
 
 fn moment(value: &Value) -> OffsetDateTime {

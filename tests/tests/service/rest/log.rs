@@ -119,7 +119,7 @@ async fn failures_are_told_in_words() {
         for (url, ..) in &cases {
             webhooks.push(api.create(url, &["quote.closed"]).await);
         }
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         for (webhook, (url, outcome, message)) in webhooks.iter().zip(&cases) {
             let waiting = api.newest_in(&webhook.id, "retrying").await;
             let moment = |member| OffsetDateTime::parse(waiting[member].as_str().unwrap(), &Rfc3339).unwrap();

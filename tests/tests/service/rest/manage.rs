@@ -4,7 +4,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_t
         let webhook = api.create(&old.url("/old"), &["quote.closed"]).await;
         let path = format!("/api/v1/webhooks/{}/", webhook.id);
 
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let first = old.wait_for(1, SOON).await.remove(0);
         let change = json!({"url": new.url("/new"), "events": ["quote.accepted"]});
         assert_eq!(api.patch(&path, &change).await.status, 200);
@@ -145,13 +145,10 @@ async fn deletion_cancels_what_waits_and_leaves_the_history() {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let dispatcher = system.start(Service::Dispatcher).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(500));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
-        let path = format!("/api/v1/webhooks/{}/", webhook.id);
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let waiting = api.newest_in(&webhook.id, "retrying").await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(500)).await;
+        let path = format!("/api/v1/webhooks/{}/", webhook);
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
+        let waiting = api.newest_in(&webhook, "retrying").await;
 
         let deleted = api.delete(&path).await;
         assert_eq!((deleted.status, deleted.text.as_str()), (204, ""));
@@ -164,13 +161,13 @@ async fn deletion_cancels_what_waits_and_leaves_the_history() {
         assert_eq!(api.ask(&format!("{path}deliveries/{id}/resend/")).await.status, 404);
         assert_eq!(api.get("/api/v1/webhooks/").await.json()["data"], json!([]));
 
-        let delivery = api.delivery(&webhook.id, id).await;
+        let delivery = api.delivery(&webhook, id).await;
         assert_eq!((&delivery["state"], &delivery["next_attempt_at"]), (&json!("cancelled"), &Value::Null));
         until("the retry's job comes and is not attempted", SOON, || async {
             metric(dispatcher, r#"webhooks_jobs_skipped_total{reason="stale"}"#).await >= 1.0
         })
         .await;
-        let attempts = api.delivery(&webhook.id, id).await["attempt_log"].as_array().unwrap().len();
+        let attempts = api.delivery(&webhook, id).await["attempt_log"].as_array().unwrap().len();
         assert_eq!(receiver.received().len(), attempts);
     })
     .await;
@@ -179,16 +176,13 @@ async fn deletion_cancels_what_waits_and_leaves_the_history() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_under_way_at_the_deletion_is_recorded_and_the_last_one() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
         let slow = behaviour(|_, _| Reply::status(500).after(std::time::Duration::from_millis(700)));
-        let receiver = Receiver::start(&system.ca, slow);
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
-        assert_eq!(api.delete(&format!("/api/v1/webhooks/{}/", webhook.id)).await.status, 204);
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{}/", webhook)).await.status, 204);
         let delivery = eventually("the attempt is recorded", SOON, || async {
-            let newest = api.log(&webhook.id, "").await["data"][0].clone();
+            let newest = api.log(&webhook, "").await["data"][0].clone();
             (newest["attempts"] == 1).then_some(newest)
         })
         .await;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always, fails_then_succeeds},
@@ -27,12 +26,12 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
             (Receiver::start(&system.ca, fails_then_succeeds(1)), Receiver::start(&system.ca, always(200)));
         let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
         api.create(&other.url("/"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
         api.set_active(&webhook.id, false).await;
         held(&system, 1).await;
 
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         other.wait_for(2, SOON).await;
         let log = api.log(&webhook.id, "").await;
         let states: Vec<_> = log["data"].as_array().unwrap().iter().map(|one| one["state"].clone()).collect();
@@ -80,7 +79,7 @@ async fn meets(system: Arc<System>, first: First) {
     let api = system.admin(tenant).await;
     let receiver = Receiver::start(&system.ca, always(200));
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
     api.newest_in(&webhook.id, "pending").await;
     api.set_active(&webhook.id, false).await;
 

@@ -8,7 +8,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     proxy::Mode,
     receiver::{Receiver, always},
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
     wait::{SOON, until},
 };
 use futures_util::future::join_all;
@@ -53,10 +53,7 @@ async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         let other = api.create(&receiver.url("/other"), &["quote.closed"]).await.id;
         history::made(&system, tenant, &webhook, 60, "CASE WHEN i % 2 = 0 THEN 'dropped' ELSE 'succeeded' END").await;
         history::dropped(&system, tenant, &other, 5).await;
@@ -92,12 +89,9 @@ async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends() {
     // Ten deliveries in a step.
-    let options = Options { settings: vec![("API__RECOVER_PER_SECOND", "40".to_owned())], ..Options::default() };
+    let options = Options::with([("API__RECOVER_PER_SECOND", "40")]);
     System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         let states = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'skipped' ELSE 'succeeded' END";
         history::made(&system, tenant, &webhook, 60, states).await;
         let log = api.log(&webhook, "limit=200").await;
@@ -182,12 +176,9 @@ async fn a_count_stops_at_a_hundred_thousand_and_leaves_out_what_is_too_old() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
-    let options = Options { settings: vec![("API__RECOVER_PER_SECOND", "20".to_owned())], ..Options::default() };
+    let options = Options::with([("API__RECOVER_PER_SECOND", "20")]);
     System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         history::dropped(&system, tenant, &webhook, 50).await;
         let since = ago(Duration::HOUR);
         let answers = join_all((0..10).map(|_| api.recover(&webhook, &since))).await;
@@ -259,10 +250,7 @@ async fn a_recovery_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
         let variables = with_api_address(&system).await;
         let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         history::dropped(&system, tenant, &webhook, 300).await;
 
         proxy.set(Mode::Stall);

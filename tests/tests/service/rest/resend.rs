@@ -1,6 +1,5 @@
 //! Sending deliveries again.
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
@@ -8,7 +7,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
     wait::{SOON, eventually, until},
 };
 use futures_util::future::join_all;
@@ -26,11 +25,8 @@ pub(crate) async fn outbox_empties(system: &System, jobs: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let delivery = api.newest_in(&webhook, "succeeded").await;
         for (nth, state) in ["succeeded", "dropped", "cancelled"].into_iter().enumerate() {
             system.sql(&format!("UPDATE deliveries SET state = '{state}' WHERE webhook_id = '{webhook}'")).await;
@@ -57,11 +53,8 @@ async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
 async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
     let options = Options { schedule: "400ms,3600s", ..Options::default() };
     System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(500));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(500)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(2, SOON).await;
         let waiting = eventually("two attempts have failed", SOON, || async {
             let newest = api.log(&webhook, "").await["data"][0].clone();
@@ -85,11 +78,8 @@ async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_at_once_make_one_run() {
     System::run(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         let delivery = api.newest_in(&webhook, "succeeded").await;
         // Without a dispatcher, no run ends before the last request has come.
         system.stop(Service::Dispatcher).await;
@@ -112,16 +102,13 @@ async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
     System::run(Options { dispatchers, timeout: "15s", ..Options::default() }, async |system| {
         let gate = CancellationToken::new();
         let opened = gate.clone();
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
         let slow = behaviour(move |_, nth| match nth {
             1 => Reply::status(500),
             2 => Reply::status(500).once(&opened),
             _ => Reply::ok(),
         });
-        let receiver = Receiver::start(&system.ca, slow);
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(2, SOON).await;
         let during = api.log(&webhook, "").await["data"][0].clone();
         assert_eq!(during["attempts"], 1, "the second attempt is under way");
@@ -159,12 +146,9 @@ async fn a_resend_during_the_very_first_attempt_joins_it() {
     System::run(Options { timeout: "15s", ..Options::default() }, async |system| {
         let gate = CancellationToken::new();
         let opened = gate.clone();
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
         let slow = behaviour(move |_, _| Reply::ok().once(&opened));
-        let receiver = Receiver::start(&system.ca, slow);
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
         let during = api.newest_in(&webhook, "pending").await;
         assert_eq!(api.resend(&webhook, &during).await.status, 202);
@@ -178,10 +162,7 @@ async fn a_resend_during_the_very_first_attempt_joins_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_its_webhook_is_paused_a_resend_is_held() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         history::dropped(&system, tenant, &webhook, 1).await;
         let path = format!("/api/v1/webhooks/{webhook}/");
         assert_eq!(api.patch(&path, &json!({"is_active": false})).await.status, 200);
@@ -211,10 +192,7 @@ async fn while_the_broker_is_unavailable_tests_and_resends_are_queued_and_they_a
     System::prepared(Options::default(), async |system| {
         system.start(Service::Api).await;
         system.start(Service::Dispatcher).await;
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api: admin, receiver, webhook, .. } = system.subscriber(always(200)).await;
         history::dropped(&system, tenant, &webhook, 1).await;
         let delivery = admin.newest_in(&webhook, "dropped").await;
         system.stop(Service::Api).await;
@@ -248,10 +226,7 @@ async fn a_resend_survives_the_kill_of_its_process() {
     System::prepared(Options::default(), async |system| {
         let variables = with_api_address(&system).await;
         let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         history::dropped(&system, tenant, &webhook, 1).await;
         let delivery = api.newest_in(&webhook, "dropped").await;
 
@@ -281,10 +256,7 @@ async fn a_resend_survives_the_kill_of_its_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_with_a_thousand_attempts_is_not_sent_again_nor_recovered() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
         history::dropped(&system, tenant, &webhook, 2).await;
         let (log, attempts) = (api.log(&webhook, "").await, "UPDATE deliveries SET attempts = ");
         for (delivery, number) in log["data"].as_array().unwrap().iter().zip([1_000, 999]) {

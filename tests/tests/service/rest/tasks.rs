@@ -182,7 +182,7 @@ async fn held(system: &System, api: &Api, tenant: Uuid, receiver: &Receiver, cou
 }
 
 fn paced(per_second: u16) -> Options {
-    Options { settings: vec![("API__RECOVER_PER_SECOND", per_second.to_string())], ..Options::default() }
+    Options::with([("API__RECOVER_PER_SECOND", &per_second.to_string())])
 }
 
 /// A system with a paused webhook whose jobs are held. Its activation publishes them at a set pace.

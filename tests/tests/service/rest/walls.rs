@@ -6,7 +6,7 @@ use end_to_end::{
     api::{Answer, Api},
     history,
     receiver::{Receiver, always},
-    system::System,
+    system::{Subscriber, System},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -59,10 +59,7 @@ async fn send(api: &Api, method: &str, path: &str, body: Option<&Value>) -> Answ
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
     System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let owner = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = owner.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, api: owner, receiver: _receiver, webhook, .. } = system.subscriber(always(200)).await;
         let own = system.admin(Uuid::new_v4()).await;
         let others = own.create("https://localhost/", &["quote.closed"]).await.id;
         history::dropped(&system, tenant, &webhook, 1).await;

@@ -6,7 +6,7 @@ use domain::{DeliveryId, Job};
 use end_to_end::{
     outsider::text_header,
     receiver::{Behaviour, Receiver, Reply, always, behaviour, fails_then_succeeds},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, until},
 };
 use serde_json::json;
@@ -26,9 +26,7 @@ async fn set_up(system: &System, behaviour: Behaviour) -> Setting {
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;
     let dispatcher = system.start(Service::Dispatcher).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, behaviour);
-    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+    let Subscriber { tenant, receiver, webhook, .. } = system.subscriber(behaviour).await;
     Setting { tenant, receiver, webhook, dispatcher }
 }
 

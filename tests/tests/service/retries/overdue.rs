@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use end_to_end::{
     receiver::{Receiver, always},
-    system::{Options, Service, System},
+    system::{Options, Service, Subscriber, System},
     wait::{SOON, until},
 };
 use time::OffsetDateTime;
@@ -16,9 +16,7 @@ use crate::retries::{attempts, ended, first_failed_at, no_message_is_left, publi
 async fn overdue_retries_of_a_delivery_stay_the_shortest_step_apart() {
     let options = Options { schedule: "4s,5s,6s,7s", ..Options::default() };
     System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(500));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, webhook, .. } = system.subscriber(always(500)).await;
         publish(&system, tenant).await;
         let failed = first_failed_at(&system).await;
         system.stop(Service::Dispatcher).await;
@@ -30,8 +28,8 @@ async fn overdue_retries_of_a_delivery_stay_the_shortest_step_apart() {
         .await;
         let again = OffsetDateTime::now_utc();
         system.start(Service::Dispatcher).await;
-        ended(&system, &webhook.id, "dropped", 5).await;
-        let attempts = attempts(&system, &webhook.id).await;
+        ended(&system, &webhook, "dropped", 5).await;
+        let attempts = attempts(&system, &webhook).await;
         assert!(attempts[1].started_at >= again, "the outage lasted until the second attempt");
         for pair in attempts[1..].windows(2) {
             let apart = pair[1].started_at - pair[0].started_at;

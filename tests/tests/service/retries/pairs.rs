@@ -2,16 +2,15 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::{EventType, Job};
+use domain::Job;
 use end_to_end::{
     events::Event,
     history::made,
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, System, metric},
     wait::{SOON, until},
 };
-use service_kit::Settings;
 use uuid::Uuid;
 
 use crate::retries::LONG;
@@ -41,16 +40,12 @@ impl First {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let (proxy, url) = Proxy::before(&system.amqp_url);
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
-        let settings = Settings::from_sources(None, variables).unwrap();
+        let settings = system.settings_with(&[("BROKER__URL", &url)]);
         let ops = system.start_with(Service::Dispatcher, settings).await;
         let fails =
             move |_: &_, nth: usize| Reply::status(500).after(Duration::from_secs(delays[usize::from(nth > 1)]));
-        let receiver = Receiver::start(&system.ca, behaviour(fails));
-        let tenant = Uuid::new_v4();
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(behaviour(fails)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
         Self { receiver, proxy, ops }
     }
@@ -165,9 +160,8 @@ async fn of_a_pair_of_jobs_that_two_dispatchers_attempt_one_retry_is_left() {
     options.settings.push(("DISPATCHER__MAX_IN_FLIGHT", "1".to_owned()));
     System::prepared(options, async |system| {
         system.start(Service::Api).await;
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_secs(3))));
-        let tenant = Uuid::new_v4();
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+        let Subscriber { tenant, receiver, webhook, .. } =
+            system.subscriber(behaviour(|_, _| Reply::status(500).after(Duration::from_secs(3)))).await;
         made(&system, tenant, &webhook, 1, "'pending'").await;
         system.sql("UPDATE deliveries SET attempts = 0, first_failed_at = NULL").await;
         let id: Uuid = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0).parse().unwrap();
@@ -190,9 +184,12 @@ async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_ag
         let first = First::attempting(&system, [4, 0]).await;
         first.receiver.behave(always(200));
         // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
-        let second = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
+        let second = system
+            .start_with(
+                Service::Dispatcher,
+                system.settings_with(&[("SECRETS__KEYS", &format!("other:{}", hex::encode([9; 32])))]),
+            )
+            .await;
         first.proxy.set(Mode::Refuse);
         let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
         until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;

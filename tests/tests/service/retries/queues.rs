@@ -2,7 +2,7 @@
 
 use end_to_end::{
     receiver::{Receiver, always},
-    system::{Options, System},
+    system::{Options, Subscriber, System},
     wait::{SOON, until},
 };
 use uuid::Uuid;
@@ -14,9 +14,7 @@ const PRODUCTION: &str = "60s,5m,15m,1h,4h,12h";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_first_attempt_leaves_one_small_job_in_the_queue_of_a_minute() {
     System::run(Options { schedule: PRODUCTION, ..Options::default() }, async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(500));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(500)).await;
         publish(&system, tenant).await;
         let queue = format!("{}.retry.60s", system.names.exchange());
         until("the retry waits", SOON, || async { system.upstream.ready(&queue).await == 1 }).await;

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use end_to_end::{
     receiver::{Received, Receiver, Reply, always, behaviour, fails_then_succeeds, verify},
-    system::{Options, System},
+    system::{Options, Subscriber, System},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -39,17 +39,16 @@ async fn assert_on_schedule(system: &System, webhook: &str, received: &[Received
 async fn attempts_that_take_long_do_not_delay_the_next_ones() {
     let options = Options { schedule: "4s,8s,12s,16s,20s,24s", ..Options::default() };
     System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
         let slow = Duration::from_millis(1600);
-        let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).after(slow)));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, webhook, .. } =
+            system.subscriber(behaviour(move |_, _| Reply::status(500).after(slow))).await;
         publish(&system, tenant).await;
-        ended(&system, &webhook.id, "dropped", 7).await;
+        ended(&system, &webhook, "dropped", 7).await;
         let received = receiver.received();
         // The schedule begins when the first attempt fails, not when it begins. A drift would add up to 8 s.
         let failed = first_failed_at(&system).await;
         assert_on_time("the first failure", failed, received[0].at + slow);
-        assert_on_schedule(&system, &webhook.id, &received).await;
+        assert_on_schedule(&system, &webhook, &received).await;
     })
     .await;
 }
@@ -59,14 +58,12 @@ async fn an_attempt_whose_job_goes_round_its_queue_several_times_is_not_early() 
     // Postponed by 7 s, which no gap has: 3 s twice, and 1 s.
     let options = Options { schedule: "3s,6s", ..Options::default() };
     System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver: _receiver, webhook, .. } = system.subscriber(fails_then_succeeds(1)).await;
         publish(&system, tenant).await;
         let due = first_failed_at(&system).await + Duration::from_secs(3 + 7);
         system.sql("UPDATE deliveries SET next_attempt_at = next_attempt_at + interval '7 seconds'").await;
-        ended(&system, &webhook.id, "succeeded", 2).await;
-        assert_on_time("attempt 2", attempts(&system, &webhook.id).await[1].started_at, due);
+        ended(&system, &webhook, "succeeded", 2).await;
+        assert_on_time("attempt 2", attempts(&system, &webhook).await[1].started_at, due);
     })
     .await;
 }

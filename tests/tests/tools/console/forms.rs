@@ -344,7 +344,7 @@ async fn the_progress_of_a_recovery_counts_what_it_has_still_to_look_at() {
             )
         };
         for count in 1..=3 {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+            system.upstream.publish(&Event::closed(tenant, 1)).await;
             eventually("it is skipped", SOON, || async { system.sql(&skipped(count)).await.pop() }).await;
         }
         let log = admin.log(&webhook, "").await;

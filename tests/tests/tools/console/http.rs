@@ -351,9 +351,7 @@ async fn pages_may_load_nothing_from_elsewhere_and_there_is_none_when_it_is_off(
             assert_eq!(admin.get(path).await.status, status, "{path}");
         }
         system.stop(Service::Api).await;
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__CONSOLE__ENABLED".to_owned(), "false".to_owned());
-        let off = service_kit::Settings::from_sources(None, variables).unwrap();
+        let off = system.settings_with(&[("CONSOLE__ENABLED", "false")]);
         system.start_with(Service::Api, off).await;
         let admin = Api { session: admin.session, ..system.anonymous().await };
         for path in ["/console", "/console/", "/console/login/", "/console/assets/console.css"] {

@@ -73,7 +73,7 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
         browser.own("Page.reload", serde_json::json!({})).await;
         browser.open("/console/").await;
         browser.shows("no event has arrived yet").await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         until("an event has succeeded", SOON, async || api.webhook(&webhook).await["last_success_at"].is_string())
             .await;
         browser.open("/console/").await;
@@ -101,7 +101,7 @@ struct Journey<'a> {
 
 impl Journey<'_> {
     async fn publish(&self) {
-        self.system.upstream.publish(&[Event::now(EventType::QuoteClosed, self.tenant)]).await;
+        self.system.upstream.publish(&Event::closed(self.tenant, 1)).await;
     }
 
     /// The open page shows a failure by itself. The delivery's page tells of each attempt, and is found by the event.
