@@ -9,7 +9,7 @@ use end_to_end::{
     outsider::sql,
     processes::{Process, with_api_address},
     receiver::{Received, Receiver, Reply, TestCa, always, behaviour},
-    system::{Options, System},
+    system::{Options, System, TestSystem},
     wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
@@ -219,81 +219,76 @@ fn talkative() -> Options {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_in_any_log_answer_message_or_table() {
-    System::prepared(talkative(), async |system| {
-        let variables = with_api_address(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = Process::start("api-service", &variables).await;
-        let ingest = Process::start("event-ingest", &variables).await;
-        let dispatcher = Process::start("dispatcher", &variables).await;
-        let admin = session(&variables, tenant).await;
-        let admin_api = Api { session: Some(admin.clone()), ..system.anonymous().await };
-        let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
-        let viewer = viewer_api.session.clone().unwrap();
-        let Traffic { webhooks, deliveries, signatures, standard_signatures } =
-            traffic(&system, &admin_api, tenant).await;
-        let secrets = hidden(&system, [&admin, &viewer], &webhooks);
+    let system = TestSystem::prepared(talkative()).await;
+    let variables = with_api_address(&system).await;
+    let tenant = Uuid::new_v4();
+    let api = Process::start("api-service", &variables).await;
+    let ingest = Process::start("event-ingest", &variables).await;
+    let dispatcher = Process::start("dispatcher", &variables).await;
+    let admin = session(&variables, tenant).await;
+    let admin_api = Api { session: Some(admin.clone()), ..system.anonymous().await };
+    let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
+    let viewer = viewer_api.session.clone().unwrap();
+    let Traffic { webhooks, deliveries, signatures, standard_signatures } = traffic(&system, &admin_api, tenant).await;
+    let secrets = hidden(&system, [&admin, &viewer], &webhooks);
 
-        for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
-            secrets.assert_not_in("an answer of the API", &answer);
+    for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
+        secrets.assert_not_in("an answer of the API", &answer);
+    }
+    for process in [&api, &ingest, &dispatcher] {
+        let ops = Api { address: process.ops, session: None };
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            secrets.assert_not_in(path, &shown(&ops.get(path).await));
         }
-        for process in [&api, &ingest, &dispatcher] {
-            let ops = Api { address: process.ops, session: None };
-            for path in ["/healthz", "/readyz", "/metrics"] {
-                secrets.assert_not_in(path, &shown(&ops.get(path).await));
-            }
-        }
+    }
 
-        let log = dispatcher.log.clone();
-        assert!(std::fs::read_to_string(&log).unwrap().contains(&deliveries[0]), "the log is the dispatcher's");
-        let logs = [api.logged(), ingest.logged(), dispatcher.logged()];
-        assert!(dispatcher.terminate().await.success());
-        system.upstream.publish(&Event::closed(tenant, 1)).await;
-        let queue = system.names.main();
-        until("a job waits", SOON, async || system.upstream.ready(&queue).await == 1).await;
-        for (name, log) in ["api-service", "event-ingest", "dispatcher"].into_iter().zip(logs) {
-            assert!(log.contains(r#""level":"DEBUG","#) && log.contains(r#""target":"lapin::"#), "{name} is talkative");
-            secrets.assert_not_in(&format!("the log of {name}"), &log);
-        }
+    let log = dispatcher.log.clone();
+    assert!(std::fs::read_to_string(&log).unwrap().contains(&deliveries[0]), "the log is the dispatcher's");
+    let logs = [api.logged(), ingest.logged(), dispatcher.logged()];
+    assert!(dispatcher.terminate().await.success());
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let queue = system.names.main();
+    until("a job waits", SOON, async || system.upstream.ready(&queue).await == 1).await;
+    for (name, log) in ["api-service", "event-ingest", "dispatcher"].into_iter().zip(logs) {
+        assert!(log.contains(r#""level":"DEBUG","#) && log.contains(r#""target":"lapin::"#), "{name} is talkative");
+        secrets.assert_not_in(&format!("the log of {name}"), &log);
+    }
 
-        let messages = messages(&system).await;
-        assert_eq!(messages.len(), 6, "one rejected, one dead, one job and three retries: {messages:?}");
-        assert!(messages.iter().any(|(_, message)| message.contains(&deliveries[1])));
-        for (queue, message) in messages {
-            secrets.assert_not_in(&queue, &message);
-        }
-        let tables = tables(&system.database_url).await;
-        let all: String = tables.iter().map(|(_, text)| text.as_str()).collect();
-        for control in [&webhooks[0].id, &deliveries[0], &hex::encode("x-service-signature"), "x-service-signature"] {
-            assert!(all.contains(control), "the tables hold {control}");
-        }
-        let mut signed = Secrets::default();
-        for digest in &signatures {
-            signed.add_digits("a signature, which fits any time", digest);
-        }
-        for digest in &standard_signatures {
-            signed.add("a signature by Standard Webhooks", digest);
-        }
-        assert!(signatures.len() >= 2 && standard_signatures.len() == signatures.len());
-        for (table, text) in tables {
-            secrets.assert_not_in(&table, &text);
-            signed.assert_not_in(&table, &text);
-        }
-    })
-    .await;
+    let messages = messages(&system).await;
+    assert_eq!(messages.len(), 6, "one rejected, one dead, one job and three retries: {messages:?}");
+    assert!(messages.iter().any(|(_, message)| message.contains(&deliveries[1])));
+    for (queue, message) in messages {
+        secrets.assert_not_in(&queue, &message);
+    }
+    let tables = tables(&system.database_url).await;
+    let all: String = tables.iter().map(|(_, text)| text.as_str()).collect();
+    for control in [&webhooks[0].id, &deliveries[0], &hex::encode("x-service-signature"), "x-service-signature"] {
+        assert!(all.contains(control), "the tables hold {control}");
+    }
+    let mut signed = Secrets::default();
+    for digest in &signatures {
+        signed.add_digits("a signature, which fits any time", digest);
+    }
+    for digest in &standard_signatures {
+        signed.add("a signature by Standard Webhooks", digest);
+    }
+    assert!(signatures.len() >= 2 && standard_signatures.len() == signatures.len());
+    for (table, text) in tables {
+        secrets.assert_not_in(&table, &text);
+        signed.assert_not_in(&table, &text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_answer_to_a_creation_shows_the_signing_secret_once_and_nothing_else() {
-    System::run(talkative(), async |system| {
-        let admin = system.admin(Uuid::new_v4()).await;
-        let body = serde_json::json!({"name": "A", "url": "https://example.com/", "events": ["quote.closed"]});
-        let answer = admin.post("/api/v1/webhooks/", &body).await;
-        let secret = answer.json()["signing_secret"].as_str().unwrap().to_owned();
-        assert_eq!(shown(&answer).matches(&secret).count(), 1);
-        let session = admin.session.clone().unwrap();
-        hidden(&system, [&session, &session], &[]).assert_not_in("the answer", &shown(&answer));
-    })
-    .await;
+    let system = TestSystem::running(talkative()).await;
+    let admin = system.admin(Uuid::new_v4()).await;
+    let body = serde_json::json!({"name": "A", "url": "https://example.com/", "events": ["quote.closed"]});
+    let answer = admin.post("/api/v1/webhooks/", &body).await;
+    let secret = answer.json()["signing_secret"].as_str().unwrap().to_owned();
+    assert_eq!(shown(&answer).matches(&secret).count(), 1);
+    let session = admin.session.clone().unwrap();
+    hidden(&system, [&session, &session], &[]).assert_not_in("the answer", &shown(&answer));
 }
 
 const PASSWORD: &str = "pa55-that-is-never-shown";
@@ -304,26 +299,24 @@ fn with_password(url: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_that_is_refused_does_not_show_its_password() {
-    System::prepared(talkative(), async |system| {
-        let variables = system.with(&[
-            ("DATABASE__URL", &with_password(&system.database_url)),
-            ("BROKER__URL", &with_password(&system.amqp_url)),
-        ]);
-        let mut secrets = Secrets::default();
-        secrets.add("the password", PASSWORD);
-        for name in ["api-service", "event-ingest", "dispatcher"] {
-            let process = Process::spawn(name, &variables);
-            let complained = async || {
-                let log = process.logged();
-                let both = log.contains("WEBHOOKS__DATABASE__URL") && log.contains("WEBHOOKS__BROKER__URL");
-                both.then_some(log)
-            };
-            let log = eventually("both are complained about", SOON, complained).await;
-            secrets.assert_not_in(name, &log);
-            let ready = Api { address: process.ops, session: None }.get("/readyz").await;
-            assert_eq!(ready.status, 503);
-            secrets.assert_not_in("/readyz", &shown(&ready));
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(talkative()).await;
+    let variables = system.with(&[
+        ("DATABASE__URL", &with_password(&system.database_url)),
+        ("BROKER__URL", &with_password(&system.amqp_url)),
+    ]);
+    let mut secrets = Secrets::default();
+    secrets.add("the password", PASSWORD);
+    for name in ["api-service", "event-ingest", "dispatcher"] {
+        let process = Process::spawn(name, &variables);
+        let complained = async || {
+            let log = process.logged();
+            let both = log.contains("WEBHOOKS__DATABASE__URL") && log.contains("WEBHOOKS__BROKER__URL");
+            both.then_some(log)
+        };
+        let log = eventually("both are complained about", SOON, complained).await;
+        secrets.assert_not_in(name, &log);
+        let ready = Api { address: process.ops, session: None }.get("/readyz").await;
+        assert_eq!(ready.status, 503);
+        secrets.assert_not_in("/readyz", &shown(&ready));
+    }
 }

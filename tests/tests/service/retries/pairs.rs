@@ -8,7 +8,7 @@ use end_to_end::{
     history::made,
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, Subscriber, System, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
     wait::{SOON, until},
 };
 use uuid::Uuid;
@@ -96,16 +96,14 @@ async fn only_the_next_job_is_left(system: &System) {
 
 /// The first dispatcher loses its connection during the attempt, and the second one makes the same attempt.
 async fn both_attempt(delays: [u64; 2]) {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, delays).await;
-        let second = system.start(Service::Dispatcher).await;
-        first.proxy.set(Mode::Refuse);
-        first.receiver.wait_for(2, LONG).await;
-        wait_idle(&system, &[second]).await;
-        first.join(&system, second).await;
-        only_the_next_job_is_left(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, delays).await;
+    let second = system.start(Service::Dispatcher).await;
+    first.proxy.set(Mode::Refuse);
+    first.receiver.wait_for(2, LONG).await;
+    wait_idle(&system, &[second]).await;
+    first.join(&system, second).await;
+    only_the_next_job_is_left(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,37 +118,31 @@ async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_attempt_is_recorded_before_another_dispatcher_takes_the_job() {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, [2, 0]).await;
-        first.proxy.set(Mode::Refuse);
-        wait_recorded(&system).await;
-        first.meets_another_too_late(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, [2, 0]).await;
+    first.proxy.set(Mode::Refuse);
+    wait_recorded(&system).await;
+    first.meets_another_too_late(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_connection_is_lost_between_the_record_and_the_retry() {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, [1, 0]).await;
-        first.proxy.set(Mode::HoldRequests(PUBLISHING));
-        wait_recorded(&system).await;
-        first.proxy.set(Mode::Refuse);
-        first.meets_another_too_late(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, [1, 0]).await;
+    first.proxy.set(Mode::HoldRequests(PUBLISHING));
+    wait_recorded(&system).await;
+    first.proxy.set(Mode::Refuse);
+    first.meets_another_too_late(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_gets_the_job_back_itself() {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, [3, 0]).await;
-        first.proxy.cut();
-        wait_recorded(&system).await;
-        wait_idle(&system, &[first.ops]).await;
-        only_the_next_job_is_left(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, [3, 0]).await;
+    first.proxy.cut();
+    wait_recorded(&system).await;
+    wait_idle(&system, &[first.ops]).await;
+    only_the_next_job_is_left(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,47 +150,42 @@ async fn of_a_pair_of_jobs_that_two_dispatchers_attempt_one_retry_is_left() {
     // Each dispatcher takes one job.
     let mut options = options();
     options.settings.push(("DISPATCHER__MAX_IN_FLIGHT", "1".to_owned()));
-    System::prepared(options, async |system| {
-        system.start(Service::Api).await;
-        let Subscriber { tenant, receiver, webhook, .. } =
-            system.subscriber(behaviour(|_, _| Reply::status(500).after(Duration::from_secs(3)))).await;
-        made(&system, tenant, &webhook, 1, "'pending'").await;
-        system.sql("UPDATE deliveries SET attempts = 0, first_failed_at = NULL").await;
-        let id: Uuid = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0).parse().unwrap();
-        let both = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
-        let job = Job { delivery: id.into(), attempt: 1 };
-        for _ in 0..2 {
-            system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
-        }
-        receiver.wait_for(2, SOON).await;
-        wait_idle(&system, &both).await;
-        only_the_next_job_is_left(&system).await;
-    })
-    .await;
+    let system = TestSystem::serving(options, [Service::Api]).await;
+    let Subscriber { tenant, receiver, webhook, .. } =
+        system.subscriber(behaviour(|_, _| Reply::status(500).after(Duration::from_secs(3)))).await;
+    made(&system, tenant, &webhook, 1, "'pending'").await;
+    system.sql("UPDATE deliveries SET attempts = 0, first_failed_at = NULL").await;
+    let id: Uuid = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0).parse().unwrap();
+    let both = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
+    let job = Job { delivery: id.into(), attempt: 1 };
+    for _ in 0..2 {
+        system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
+    }
+    receiver.wait_for(2, SOON).await;
+    wait_idle(&system, &both).await;
+    only_the_next_job_is_left(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_again() {
     let options = Options { schedule: "300ms,600ms,900ms,1200ms,1500ms,1800ms", ..options() };
-    System::prepared(options, async |system| {
-        let first = First::attempting(&system, [4, 0]).await;
-        first.receiver.behave(always(200));
-        // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
-        let second = system
-            .start_with(
-                Service::Dispatcher,
-                system.settings_with(&[("SECRETS__KEYS", &format!("other:{}", hex::encode([9; 32])))]),
-            )
-            .await;
-        first.proxy.set(Mode::Refuse);
-        let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
-        until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;
-        wait_idle(&system, &[second]).await;
-        wait_recorded(&system).await;
-        system.stop(Service::Dispatcher).await;
-        system.start(Service::Dispatcher).await;
-        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        until("it succeeds", LONG * 2, || async { system.count(done).await == 1 }).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options).await;
+    let first = First::attempting(&system, [4, 0]).await;
+    first.receiver.behave(always(200));
+    // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
+    let second = system
+        .start_with(
+            Service::Dispatcher,
+            system.settings_with(&[("SECRETS__KEYS", &format!("other:{}", hex::encode([9; 32])))]),
+        )
+        .await;
+    first.proxy.set(Mode::Refuse);
+    let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
+    until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;
+    wait_idle(&system, &[second]).await;
+    wait_recorded(&system).await;
+    system.stop(Service::Dispatcher).await;
+    system.start(Service::Dispatcher).await;
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+    until("it succeeds", LONG * 2, || async { system.count(done).await == 1 }).await;
 }
