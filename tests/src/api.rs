@@ -173,6 +173,20 @@ impl Api {
         .await
     }
 
+    /// Requests the resend of a delivery, as a list shows it.
+    ///
+    /// # Panics
+    /// When it has no id.
+    pub async fn resend(&self, webhook: &str, delivery: &Value) -> Answer {
+        let id = delivery["id"].as_str().expect("a delivery has an id");
+        self.ask(&format!("/api/v1/webhooks/{webhook}/deliveries/{id}/resend/")).await
+    }
+
+    /// Requests a recovery of a webhook's deliveries, or their number.
+    pub async fn recover(&self, webhook: &str, wanted: &Value) -> Answer {
+        self.post(&format!("/api/v1/webhooks/{webhook}/recover/"), wanted).await
+    }
+
     /// Waits until the recovery at a path is done. Returns it.
     pub async fn recovered(&self, path: &str) -> Value {
         eventually("the recovery is done", SOON, || async {

@@ -27,6 +27,12 @@ impl Event {
         Self { id: Uuid::now_v7(), event_type, tenant, timestamp, data: sample(event_type) }
     }
 
+    /// Closed quotes of this moment.
+    #[must_use]
+    pub fn closed(tenant: Uuid, count: usize) -> Vec<Self> {
+        (0..count).map(|_| Self::now(EventType::QuoteClosed, tenant)).collect()
+    }
+
     /// Replaces the data.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<String>) -> Self {

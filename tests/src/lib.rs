@@ -5,6 +5,7 @@ pub mod browser;
 pub mod chaos;
 pub mod clock;
 pub mod cluster;
+pub mod commands;
 pub mod database;
 pub mod events;
 pub mod history;

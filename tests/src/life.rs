@@ -11,7 +11,6 @@ use std::{sync::Arc, time::Duration};
 
 use domain::EventType::{DeliveryNoteCreated, QuoteAccepted, QuoteCancelled, QuoteClosed, StockReceiptCompleted};
 use serde_json::{Value, json};
-use service_kit::Settings;
 use uuid::Uuid;
 
 pub use self::hosts::Hosts;
@@ -20,7 +19,7 @@ use crate::{
     events::Event,
     receiver::{Behaviour, Receiver, Reply, always, behaviour},
     system::{Options, Service, System},
-    wait::eventually,
+    wait::until,
 };
 
 /// As long as [`REAL`], in attempts.
@@ -128,9 +127,7 @@ impl Life {
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.stop(service).await;
         }
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__RETRY__SCHEDULE".to_owned(), REAL.to_owned());
-        let settings = Settings::from_sources(None, variables).expect("the settings are good");
+        let settings = system.settings_with(&[("RETRY__SCHEDULE", REAL)]);
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.start_with(service, settings.clone()).await;
         }
@@ -146,7 +143,7 @@ impl Life {
             api.newest_in(webhook, state).await;
         }
         let since = json!({"since": "2026-01-01T00:00:00Z"});
-        let begun = api.post(&format!("/api/v1/webhooks/{}/recover/", self.mended), &since).await;
+        let begun = api.recover(&self.mended, &since).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
     }
 
@@ -169,8 +166,8 @@ async fn publish(system: &System, mut events: Vec<Event>) {
     system.upstream.publish(&events).await;
     let stored = format!("SELECT count(*) FROM events WHERE id = ANY('{{{}}}')", events::ids(&events));
     let open = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-    eventually("every delivery is done", LONG, || async {
-        (system.count(&stored).await == events.len() as i64 && system.count(open).await == 0).then_some(())
+    until("every delivery is done", LONG, || async {
+        system.count(&stored).await == events.len() as i64 && system.count(open).await == 0
     })
     .await;
 }

@@ -12,7 +12,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-use crate::{events::Event, wait::eventually};
+use crate::{events::Event, wait::until};
 
 /// How long the broker waits for a queue's leader before it says that the queue is empty, and how often such an answer
 /// is asked for again.
@@ -172,7 +172,7 @@ impl Outsider {
     /// When there is no such queue, or the deadline passes.
     pub async fn wait_ready(&self, queue: &str, messages: u32, deadline: Duration) {
         let what = format!("{queue} holds {messages} messages");
-        eventually(&what, deadline, || async { (self.ready(queue).await == messages).then_some(()) }).await;
+        until(&what, deadline, || async { self.ready(queue).await == messages }).await;
     }
 
     /// The number of consumers of a queue.
@@ -226,6 +226,18 @@ impl Outsider {
         Some(message)
     }
 
+    /// Takes all messages from a queue, and acknowledges them.
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    pub async fn take_all(&self, queue: &str) -> Vec<BasicGetMessage> {
+        let mut messages = Vec::new();
+        while let Some(message) = self.take(queue).await {
+            messages.push(message);
+        }
+        messages
+    }
+
     /// The number of deliveries of each ready message of a queue. This look is one delivery more.
     ///
     /// # Panics
@@ -256,6 +268,19 @@ impl Outsider {
     /// Disconnects.
     pub async fn close(self) {
         let _ = tokio::time::timeout(Duration::from_secs(5), self.connection.close(200, "bye".into())).await;
+    }
+}
+
+/// A header of a message.
+///
+/// # Panics
+/// When it is missing, or is not text.
+#[must_use]
+pub fn text_header(message: &BasicGetMessage, name: &str) -> String {
+    let headers = message.properties.headers().as_ref().expect("it has headers");
+    match headers.inner().get(name) {
+        Some(AMQPValue::LongString(text)) => text.to_string(),
+        other => panic!("{name}: {other:?}"),
     }
 }
 

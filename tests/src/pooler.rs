@@ -13,7 +13,7 @@ use url::Url;
 use crate::{
     processes::free_address,
     tools::{Tool, find},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 
 /// A running PgBouncer. It is killed when dropped.
@@ -59,10 +59,7 @@ impl Pooler {
         }
         let child = command.arg(folder.join("pgbouncer.ini")).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let pooler = Self { child: child.expect("PgBouncer runs"), folder, fixed, url: url.into() };
-        eventually("PgBouncer answers", SOON, || async {
-            tokio::net::TcpStream::connect(listen).await.is_ok().then_some(())
-        })
-        .await;
+        until("PgBouncer answers", SOON, || async { tokio::net::TcpStream::connect(listen).await.is_ok() }).await;
         Some(pooler)
     }
 

@@ -252,8 +252,7 @@ pub fn free_address() -> SocketAddr {
 pub async fn with_api_address(system: &System) -> HashMap<String, String> {
     let address = free_address();
     system.api_is_at(address).await;
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__API__LISTEN".to_owned(), address.to_string());
+    let variables = system.with(&[("API__LISTEN", &address.to_string())]);
     variables
 }
 

@@ -18,7 +18,7 @@ use crate::{
     processes::free_address,
     servers::repository,
     tools::Tool,
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 
 /// Time runs so much faster for the rules: a minute of theirs is a second.
@@ -133,7 +133,7 @@ impl Prometheus {
 
     /// Waits until an expression has a result: with a comparison, until that holds.
     pub async fn wait_for(&self, expr: &str) {
-        eventually(expr, LONG, || async { (!self.query(expr).await.is_empty()).then_some(()) }).await;
+        until(expr, LONG, || async { !self.query(expr).await.is_empty() }).await;
     }
 
     /// The alerts that fire now, by name, and the service that they are about.

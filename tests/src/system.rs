@@ -4,7 +4,10 @@
 mod failure;
 mod shared;
 
-use std::{collections::HashMap, net::SocketAddr, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap, net::SocketAddr, ops::Deref, panic::AssertUnwindSafe, path::PathBuf, sync::Arc, thread,
+    time::Duration,
+};
 
 use broker::{Names, Topology};
 use domain::TenantId;
@@ -15,18 +18,18 @@ use time::OffsetDateTime;
 use tokio::{
     runtime::Handle,
     sync::Mutex,
-    task::{JoinError, JoinHandle},
+    task::{JoinError, JoinHandle, block_in_place},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    api::{Answer, Api},
+    api::{Answer, Api, Created},
     database::{self, Sessions, with_database},
     outsider::{Outsider, sql},
-    receiver::TestCa,
+    receiver::{Behaviour, Receiver, TestCa},
     servers::{Servers, repository},
-    wait::{SOON, eventually, eventually_ok},
+    wait::{SOON, eventually_ok, until},
 };
 
 /// The options of a test's system.
@@ -52,6 +55,19 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The default options with these settings.
+    #[must_use]
+    pub fn with<const N: usize>(settings: [(&'static str, &str); N]) -> Self {
+        Self::default().and(settings)
+    }
+
+    /// Adds settings.
+    #[must_use]
+    pub fn and<const N: usize>(mut self, settings: [(&'static str, &str); N]) -> Self {
+        self.settings.extend(settings.map(|(name, value)| (name, value.to_owned())));
+        self
+    }
+
     /// Keeps, and so accepts, events for a hundred years: for events with fixed timestamps.
     #[must_use]
     pub fn keeping_long(mut self) -> Self {
@@ -85,6 +101,77 @@ pub struct System {
     api: Mutex<Option<SocketAddr>>,
 }
 
+/// A tenant with one webhook.
+pub struct Subscriber {
+    /// The tenant.
+    pub tenant: Uuid,
+    /// An administrator of the tenant.
+    pub api: Api,
+    /// The webhook's receiver.
+    pub receiver: Receiver,
+    /// The webhook's id.
+    pub webhook: String,
+    /// The webhook's secret.
+    pub secret: String,
+}
+
+/// The system of one test. It is checked and removed at the end of the test, whatever the outcome. A failed test shows
+/// what was in the system.
+pub struct TestSystem(Arc<System>);
+
+impl TestSystem {
+    /// A system in which all services run.
+    pub async fn running(options: Options) -> Self {
+        let dispatchers = options.dispatchers;
+        let system = Self::serving(options, [Service::Api, Service::Ingest]).await;
+        for _ in 0..dispatchers {
+            system.start(Service::Dispatcher).await;
+        }
+        system
+    }
+
+    /// A system in which these services run.
+    pub async fn serving<const N: usize>(options: Options, services: [Service; N]) -> Self {
+        let system = Self::prepared(options).await;
+        for service in services {
+            system.start(service).await;
+        }
+        system
+    }
+
+    /// A system in which no service runs yet.
+    pub async fn prepared(options: Options) -> Self {
+        Self(Arc::new(System::prepare(options).await))
+    }
+
+    /// The system that such tests of one program share: it has the default options, and all services run.
+    /// Tenants are walls: the test has a tenant of its own, and names it in whatever it looks for or counts.
+    pub async fn shared() -> Self {
+        Self(shared::system().await)
+    }
+}
+
+impl Deref for TestSystem {
+    type Target = Arc<System>;
+
+    fn deref(&self) -> &Arc<System> {
+        &self.0
+    }
+}
+
+impl Drop for TestSystem {
+    fn drop(&mut self) {
+        let failed = thread::panicking();
+        // A panic in here must not meet the one of the test.
+        let end = AssertUnwindSafe(self.0.end(failed)).catch_unwind();
+        let ended = block_in_place(|| Handle::current().block_on(end));
+        if !failed {
+            let differing = ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            assert_eq!(differing, "", "deliveries and unsuccessful_deliveries");
+        }
+    }
+}
+
 /// One of the three services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
@@ -103,46 +190,22 @@ struct Running {
 }
 
 impl System {
-    /// Starts all services, runs the test and cleans up, whatever the outcome.
+    /// Like [`TestSystem::running`], for a test that is a closure.
     pub async fn run<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
-        Self::prepared(options.clone(), async |system| {
-            system.start(Service::Api).await;
-            system.start(Service::Ingest).await;
-            for _ in 0..options.dispatchers {
-                system.start(Service::Dispatcher).await;
-            }
-            test(system).await;
-        })
-        .await;
+        let system = TestSystem::running(options).await;
+        test(Arc::clone(&system)).await;
     }
 
-    /// Like [`System::run`], without starting a service.
+    /// Like [`TestSystem::prepared`], for a test that is a closure.
     pub async fn prepared<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
-        let system = Arc::new(Self::prepare(options).await);
-        let test = async {
-            test(Arc::clone(&system)).await;
-            system.check_unsuccessful().await;
-        };
-        let outcome = AssertUnwindSafe(test).catch_unwind().await;
-        if outcome.is_err() {
-            failure::explain(&system).await;
-        }
-        system.clean_up().await;
-        if let Err(panic) = outcome {
-            std::panic::resume_unwind(panic);
-        }
+        let system = TestSystem::prepared(options).await;
+        test(Arc::clone(&system)).await;
     }
 
-    /// Runs a test in the system that such tests of one program share: it has the default options, and all services run.
-    /// Tenants are walls: the test has a tenant of its own, and names it in whatever it looks for or counts.
+    /// Like [`TestSystem::shared`], for a test that is a closure.
     pub async fn shared<F: Future<Output = ()>>(test: impl FnOnce(Arc<Self>) -> F) {
-        let system = shared::system().await;
-        let outcome = AssertUnwindSafe(test(Arc::clone(&system))).catch_unwind().await;
-        if let Err(panic) = outcome {
-            failure::explain(&system).await;
-            std::panic::resume_unwind(panic);
-        }
-        system.check_unsuccessful().await;
+        let system = TestSystem::shared().await;
+        test(Arc::clone(&system)).await;
     }
 
     async fn prepare(options: Options) -> Self {
@@ -225,7 +288,24 @@ impl System {
     /// The settings as a service reads them.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        Settings::from_sources(None, self.variables.clone()).expect("the settings are good")
+        self.settings_with(&[])
+    }
+
+    /// The settings of its processes, with other values of some. A name needs no `WEBHOOKS__`.
+    #[must_use]
+    pub fn with(&self, settings: &[(&str, &str)]) -> HashMap<String, String> {
+        let mut variables = self.variables.clone();
+        for (name, value) in settings {
+            let prefix = if name.starts_with("WEBHOOKS_") { "" } else { "WEBHOOKS__" };
+            variables.insert(format!("{prefix}{name}"), (*value).to_owned());
+        }
+        variables
+    }
+
+    /// Like [`System::with`], as a service reads them.
+    #[must_use]
+    pub fn settings_with(&self, settings: &[(&str, &str)]) -> Settings {
+        Settings::from_sources(None, self.with(settings)).expect("the settings are good")
     }
 
     /// Starts a service in this process and waits until it is ready. Returns its operations address.
@@ -280,6 +360,14 @@ impl System {
     /// An administrator of a tenant.
     pub async fn admin(&self, tenant: Uuid) -> Api {
         self.session(tenant, "admin", Duration::from_secs(3600)).await
+    }
+
+    /// A new tenant, whose only webhook wants closed quotes, and the webhook's receiver.
+    pub async fn subscriber(&self, behaviour: Behaviour) -> Subscriber {
+        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&self.ca, behaviour));
+        let api = self.admin(tenant).await;
+        let Created { id: webhook, secret } = api.create(&receiver.url("/"), &["quote.closed"]).await;
+        Subscriber { tenant, api, receiver, webhook, secret }
     }
 
     /// A client with a session of this role.
@@ -352,7 +440,7 @@ impl System {
     /// Waits until `count` sessions wait for a lock.
     pub async fn wait_for_locked_out(&self, count: i64) {
         let what = format!("{count} sessions wait for a lock");
-        eventually(&what, SOON, || async { (self.locked_out().await == count).then_some(()) }).await;
+        until(&what, SOON, || async { self.locked_out().await == count }).await;
     }
 
     /// Every queue of the service but that of notices, which nobody consumes.
@@ -386,10 +474,22 @@ impl System {
         }
     }
 
-    /// Checks that `unsuccessful_deliveries` agrees with `deliveries`. Some tests leave no database, or no schema.
-    async fn check_unsuccessful(&self) {
+    /// Ends the test. Returns in what `unsuccessful_deliveries` differs from `deliveries`.
+    async fn end(&self, failed: bool) -> String {
+        let differing = if failed { String::new() } else { self.differing().await };
+        if failed || !differing.is_empty() {
+            failure::explain(self).await;
+        }
+        if !self.is_shared() {
+            self.clean_up().await;
+        }
+        differing
+    }
+
+    /// In what `unsuccessful_deliveries` differs from `deliveries`. Some tests leave no database, or no schema.
+    async fn differing(&self) -> String {
         let Ok((client, connection)) = tokio_postgres::connect(&self.database_url, tokio_postgres::NoTls).await else {
-            return;
+            return String::new();
         };
         tokio::spawn(connection);
         let differ = "SELECT coalesce(string_agg(concat_ws(' ', d.id, d.state, d.next_attempt_at, 'but', u.state, \
@@ -398,9 +498,7 @@ impl System {
              WHERE CASE WHEN d.state = 'succeeded' OR d.state = 'pending' AND d.next_attempt_at IS NULL \
                    THEN u.delivery_id IS NOT NULL \
                    ELSE (u.webhook_id, u.state, u.next_attempt_at) IS DISTINCT FROM (d.webhook_id, d.state, coalesce(d.next_attempt_at, d.created_at)) END";
-        if let Ok(row) = client.query_one(differ, &[]).await {
-            assert_eq!(row.get::<_, &str>(0), "", "deliveries and unsuccessful_deliveries");
-        }
+        client.query_one(differ, &[]).await.map(|row| row.get(0)).unwrap_or_default()
     }
 
     async fn clean_up(&self) {

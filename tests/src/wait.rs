@@ -25,6 +25,21 @@ where
     .await
 }
 
+/// Calls `look` again and again until it returns true.
+///
+/// # Panics
+/// When the deadline passes. `what` names the condition in the message.
+pub async fn until<F>(what: &str, deadline: Duration, mut look: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    eventually(what, deadline, || {
+        let looked = look();
+        async move { looked.await.then_some(()) }
+    })
+    .await;
+}
+
 /// The same for a look that says what is missing.
 ///
 /// # Panics

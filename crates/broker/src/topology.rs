@@ -329,6 +329,22 @@ mod tests {
     }
 
     #[test]
+    fn a_retry_queue_leads_back_to_the_deliveries_and_loses_none() {
+        let retry = topology().queues.into_iter().find(|queue| queue.time_to_live.is_some()).unwrap();
+        let expected = [
+            ("x-queue-type", text("quorum")),
+            ("x-delivery-limit", AMQPValue::LongLongInt(1_000)),
+            ("x-message-ttl", AMQPValue::LongLongInt(60_000)),
+            ("x-dead-letter-exchange", text("webhooks")),
+            ("x-dead-letter-routing-key", text("webhooks.deliveries")),
+            ("x-dead-letter-strategy", text("at-least-once")),
+            ("x-overflow", text("reject-publish")),
+        ];
+        let expected = expected.map(|(name, value)| (name.into(), value));
+        assert_eq!(*retry.arguments("webhooks").inner(), expected.into());
+    }
+
+    #[test]
     fn every_queue_is_named_limited_and_bound() {
         let names: Vec<_> = topology().queues.iter().map(|queue| queue.name.clone()).collect();
         let fixed = [

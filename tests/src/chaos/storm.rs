@@ -34,7 +34,7 @@ use crate::{
     processes::with_api_address,
     proxy::{Mode, Proxy},
     servers::Server,
-    system::{self, System},
+    system::{self, System, TestSystem},
 };
 
 /// The publishers: two upstream services, the second behind a proxy or balancer, and a business with an outbox.
@@ -71,7 +71,8 @@ pub async fn run(options: Options, parent: &Path, interrupted: impl Future<Outpu
         settings: settings(),
         ..system::Options::default()
     };
-    System::prepared(of_system, async |system| {
+    {
+        let system = TestSystem::prepared(of_system).await;
         let storm = AssertUnwindSafe(storm(&system, options, plan, &ground, &journal)).catch_unwind();
         let outcome = tokio::select! {
             outcome = storm => outcome.map(Some),
@@ -85,8 +86,7 @@ pub async fn run(options: Options, parent: &Path, interrupted: impl Future<Outpu
             Ok(evidence) => *found.lock().unwrap_or_else(PoisonError::into_inner) = evidence,
             Err(panic) => std::panic::resume_unwind(panic),
         }
-    })
-    .await;
+    }
     let Some((evidence, suffered)) = found.lock().unwrap_or_else(PoisonError::into_inner).take() else {
         let _ = std::fs::remove_dir_all(&journal.folder);
         return None;

@@ -9,11 +9,12 @@ use end_to_end::{
     events::Event,
     history::{held, made},
     outsider::connect_any,
+    outsider::text_header,
     receiver::{Receiver, always},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    wait::{SOON, eventually, until},
 };
-use lapin::{options::BasicGetOptions, types::AMQPValue};
+use lapin::options::BasicGetOptions;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -33,15 +34,10 @@ struct Setting {
 async fn waiting(system: &System, jobs: i64) -> Setting {
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+    let Subscriber { tenant, receiver, webhook, .. } = system.subscriber(always(200)).await;
     publish(system, tenant, jobs).await;
     let queue = system.names.main();
-    eventually("the jobs wait", LONG, || async {
-        (i64::from(system.upstream.ready(&queue).await) == jobs).then_some(())
-    })
-    .await;
+    until("the jobs wait", LONG, || async { i64::from(system.upstream.ready(&queue).await) == jobs }).await;
     Setting { tenant, webhook, receiver }
 }
 
@@ -74,7 +70,7 @@ async fn the_trigger(system: &System, does: &str) {
 
 async fn succeeded(system: &System, count: i64) {
     let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    eventually("the others succeed", LONG, || async { (system.count(done).await == count).then_some(()) }).await;
+    until("the others succeed", LONG, || async { system.count(done).await == count }).await;
 }
 
 async fn dead(system: &System) -> u32 {
@@ -83,13 +79,9 @@ async fn dead(system: &System) -> u32 {
 
 /// Waits until one job is parked, for this reason.
 async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
-    eventually("it is parked", SOON, || async { (dead(system).await == 1).then_some(()) }).await;
+    until("it is parked", SOON, || async { dead(system).await == 1 }).await;
     let message = system.upstream.take(&system.names.dead()).await.unwrap();
-    let headers = message.properties.headers().clone().unwrap();
-    let header = |name: &str| match headers.inner().get(name) {
-        Some(AMQPValue::LongString(text)) => text.to_string(),
-        other => panic!("{other:?}"),
-    };
+    let header = |name: &str| text_header(&message, name);
     assert_eq!(header("x-dead-reason"), reason);
     assert!(header("x-dead-detail").contains(detail), "{}", header("x-dead-detail"));
     assert!(String::from_utf8_lossy(&message.data).contains(delivery));
@@ -100,78 +92,78 @@ async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_cannot_be_read_is_one_jobs_affair() {
-    System::prepared(Options::default(), async |system| {
+    for (table, change, detail) in [
+        ("deliveries", "first_failed_at = 'infinity'", "cannot read a value"),
+        ("events", "event_type = 'of.tomorrow'", "events.event_type"),
+    ] {
+        let system = TestSystem::prepared(Options::default()).await;
         let setting = waiting(&system, JOBS).await;
         let bad = bad_one(&system).await;
-        system.sql(&format!("UPDATE deliveries SET first_failed_at = 'infinity' WHERE id = '{bad}'")).await;
+        let row = format!(
+            "(SELECT {} FROM deliveries WHERE id = '{bad}')",
+            if table == "events" { "event_id" } else { "id" }
+        );
+        system.sql(&format!("UPDATE {table} SET {change} WHERE id = {row}")).await;
         system.start(Service::Dispatcher).await;
         succeeded(&system, JOBS - 1).await;
-        parked(&system, &bad, "unreadable", "cannot read a value").await;
+        parked(&system, &bad, "unreadable", detail).await;
         assert_eq!(setting.receiver.received().len(), 255);
-    })
-    .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_cannot_be_recorded_is_parked_and_not_made_again() {
-    System::prepared(Options::default(), async |system| {
-        let setting = waiting(&system, JOBS).await;
-        let bad = bad_one(&system).await;
-        fails(&system, "INSERT ON attempts", "22003", &format!("NEW.delivery_id = '{bad}'")).await;
-        system.start(Service::Dispatcher).await;
-        succeeded(&system, JOBS - 1).await;
-        parked(&system, &bad, "unrecorded", "SQLSTATE 22003").await;
-        // Nor by the next dispatcher.
-        system.stop(Service::Dispatcher).await;
-        system.start(Service::Dispatcher).await;
-        publish(&system, setting.tenant, 1).await;
-        succeeded(&system, JOBS).await;
-        assert_eq!(setting.receiver.received().len(), 257);
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let setting = waiting(&system, JOBS).await;
+    let bad = bad_one(&system).await;
+    fails(&system, "INSERT ON attempts", "22003", &format!("NEW.delivery_id = '{bad}'")).await;
+    system.start(Service::Dispatcher).await;
+    succeeded(&system, JOBS - 1).await;
+    parked(&system, &bad, "unrecorded", "SQLSTATE 22003").await;
+    // Nor by the next dispatcher.
+    system.stop(Service::Dispatcher).await;
+    system.start(Service::Dispatcher).await;
+    publish(&system, setting.tenant, 1).await;
+    succeeded(&system, JOBS).await;
+    assert_eq!(setting.receiver.received().len(), 257);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
-    System::prepared(Options::default(), async |system| {
-        let setting = waiting(&system, JOBS).await;
-        let bad = bad_one(&system).await;
-        fails(&system, "INSERT ON held_jobs", "23514", &format!("NEW.delivery_id = '{bad}'")).await;
-        let admin = system.admin(setting.tenant).await;
-        let path = format!("/api/v1/webhooks/{}/", setting.webhook);
-        assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
-        system.start(Service::Dispatcher).await;
-        let held = "SELECT count(*) FROM held_jobs";
-        eventually("the others are held", LONG, || async { (system.count(held).await == JOBS - 1).then_some(()) })
-            .await;
-        parked(&system, &bad, "unheld", "SQLSTATE 23514").await;
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let setting = waiting(&system, JOBS).await;
+    let bad = bad_one(&system).await;
+    fails(&system, "INSERT ON held_jobs", "23514", &format!("NEW.delivery_id = '{bad}'")).await;
+    let admin = system.admin(setting.tenant).await;
+    let path = format!("/api/v1/webhooks/{}/", setting.webhook);
+    assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
+    system.start(Service::Dispatcher).await;
+    let held = "SELECT count(*) FROM held_jobs";
+    until("the others are held", LONG, || async { system.count(held).await == JOBS - 1 }).await;
+    parked(&system, &bad, "unheld", "SQLSTATE 23514").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_jobs_that_fail_by_their_own_data_few_are_parked() {
-    System::prepared(Options::default(), async |system| {
-        let _setting = waiting(&system, 30).await;
-        fails(&system, "INSERT ON attempts", "22003", "true").await;
-        let dispatcher = system.start(Service::Dispatcher).await;
-        eventually("one is parked", SOON, || async { (dead(&system).await >= 1).then_some(()) }).await;
-        let first = Instant::now();
-        eventually("others are", LONG, || async { (dead(&system).await >= PARKED + 2).then_some(()) }).await;
-        let least = Duration::from_secs(11);
-        assert!(first.elapsed() > least, "ten at first, then one every six seconds: {:?}", first.elapsed());
-        works_again(&system).await;
-        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        let parked = eventually("the others succeed", LONG, || async {
-            let parked = dead(&system).await;
-            (system.count(done).await + i64::from(parked) == 30).then_some(parked)
-        })
-        .await;
-        assert!((PARKED + 2..PARKED + 7).contains(&parked), "{parked}");
-        let skipped = r#"webhooks_jobs_skipped_total{reason="unrecorded"}"#;
-        assert_eq!(metric(dispatcher, skipped).await, f64::from(parked));
+    let system = TestSystem::prepared(Options::default()).await;
+    let _setting = waiting(&system, 30).await;
+    fails(&system, "INSERT ON attempts", "22003", "true").await;
+    let dispatcher = system.start(Service::Dispatcher).await;
+    until("one is parked", SOON, || async { dead(&system).await >= 1 }).await;
+    let first = Instant::now();
+    until("others are", LONG, || async { dead(&system).await >= PARKED + 2 }).await;
+    let least = Duration::from_secs(11);
+    assert!(first.elapsed() > least, "ten at first, then one every six seconds: {:?}", first.elapsed());
+    works_again(&system).await;
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+    let parked = eventually("the others succeed", LONG, || async {
+        let parked = dead(&system).await;
+        (system.count(done).await + i64::from(parked) == 30).then_some(parked)
     })
     .await;
+    assert!((PARKED + 2..PARKED + 7).contains(&parked), "{parked}");
+    let skipped = r#"webhooks_jobs_skipped_total{reason="unrecorded"}"#;
+    assert_eq!(metric(dispatcher, skipped).await, f64::from(parked));
 }
 
 /// The number of times that the dispatcher has tried to record attempts.
@@ -182,85 +174,78 @@ async fn writes(dispatcher: SocketAddr) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_of_the_server_parks_nothing_and_loses_nothing() {
     const EVENTS: i64 = 50;
-    System::prepared(Options::default(), async |system| {
-        let setting = waiting(&system, 1).await;
-        let dispatcher = system.start(Service::Dispatcher).await;
-        succeeded(&system, 1).await;
-        let mut made = 1;
-        // A full disk, a lock that was not had in time, a connection too many, and a missing column.
-        for sqlstate in ["53100", "55P03", "53300", "42703"] {
-            match sqlstate {
-                "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN answer_head TO head").await),
-                _ => fails(&system, "INSERT ON attempts", sqlstate, "true").await,
-            }
-            let before = writes(dispatcher).await;
-            publish(&system, setting.tenant, EVENTS).await;
-            made += EVENTS;
-            let arrived = || async { (i64::try_from(setting.receiver.arrived()).unwrap() == made).then_some(()) };
-            eventually("all attempts are made", SOON, arrived).await;
-            let failed = || async { (writes(dispatcher).await >= before + 4.0).then_some(()) };
-            eventually("they cannot be recorded", SOON, failed).await;
-            assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, EVENTS);
-            match sqlstate {
-                "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN head TO answer_head").await),
-                _ => works_again(&system).await,
-            }
-            succeeded(&system, made).await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let setting = waiting(&system, 1).await;
+    let dispatcher = system.start(Service::Dispatcher).await;
+    succeeded(&system, 1).await;
+    let mut made = 1;
+    // A full disk, a lock that was not had in time, a connection too many, and a missing column.
+    for sqlstate in ["53100", "55P03", "53300", "42703"] {
+        match sqlstate {
+            "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN answer_head TO head").await),
+            _ => fails(&system, "INSERT ON attempts", sqlstate, "true").await,
         }
-        assert_eq!((dead(&system).await, i64::try_from(setting.receiver.arrived()).unwrap()), (0, made));
-    })
-    .await;
+        let before = writes(dispatcher).await;
+        publish(&system, setting.tenant, EVENTS).await;
+        made += EVENTS;
+        let arrived = || async { (i64::try_from(setting.receiver.arrived()).unwrap() == made).then_some(()) };
+        eventually("all attempts are made", SOON, arrived).await;
+        let failed = || async { (writes(dispatcher).await >= before + 4.0).then_some(()) };
+        eventually("they cannot be recorded", SOON, failed).await;
+        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, EVENTS);
+        match sqlstate {
+            "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN head TO answer_head").await),
+            _ => works_again(&system).await,
+        }
+        succeeded(&system, made).await;
+    }
+    assert_eq!((dead(&system).await, i64::try_from(setting.receiver.arrived()).unwrap()), (0, made));
 }
 
 /// The broker delivers a message again while its job is being parked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_was_being_parked_as_unrecorded_is_not_attempted_when_its_message_comes_again() {
-    System::prepared(Options::default(), async |system| {
-        let setting = waiting(&system, 1).await;
-        let bad: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
-        system.sql(&format!("INSERT INTO suspect_jobs VALUES ('{bad}', 0, now(), 'unrecorded')")).await;
-        let connection = connect_any(&system.variables["WEBHOOKS__BROKER__URL"]).await.unwrap();
-        let channel = connection.create_channel().await.unwrap();
-        let queue = system.names.main();
-        assert!(channel.basic_get(queue.as_str().into(), BasicGetOptions::default()).await.unwrap().is_some());
-        connection.close(0, "as if its dispatcher had died".into()).await.unwrap();
-        system.upstream.wait_ready(&queue, 1, SOON).await;
-        system.start(Service::Dispatcher).await;
-        parked(&system, &bad, "unrecorded", "delivered its message again").await;
-        assert_eq!(setting.receiver.arrived(), 0);
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let setting = waiting(&system, 1).await;
+    let bad: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
+    system.sql(&format!("INSERT INTO suspect_jobs VALUES ('{bad}', 0, now(), 'unrecorded')")).await;
+    let connection = connect_any(&system.variables["WEBHOOKS__BROKER__URL"]).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let queue = system.names.main();
+    assert!(channel.basic_get(queue.as_str().into(), BasicGetOptions::default()).await.unwrap().is_some());
+    connection.close(0, "as if its dispatcher had died".into()).await.unwrap();
+    system.upstream.wait_ready(&queue, 1, SOON).await;
+    system.start(Service::Dispatcher).await;
+    parked(&system, &bad, "unrecorded", "delivered its message again").await;
+    assert_eq!(setting.receiver.arrived(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_job_that_cannot_be_published_holds_up_no_other_one() {
     let settings = vec![("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", "1s".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        system.start(Service::Api).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        let admin = system.admin(tenant).await;
-        let mut webhooks = Vec::new();
-        for path in ["/bad", "/well"] {
-            let webhook = admin.create(&receiver.url(path), &["quote.closed"]).await.id;
-            made(&system, tenant, &webhook, 20, "'pending'").await;
-            webhooks.push(webhook);
-        }
-        let fifth = "SELECT id::text FROM deliveries WHERE webhook_id = '{}' ORDER BY id OFFSET 4 LIMIT 1";
-        let bad: String = system.sql(&fifth.replace("{}", &webhooks[0])).await[0].get(0);
-        // Nobody but who publishes held jobs leaves the number of attempts as it is.
-        let publishes = format!("NEW.id = '{bad}' AND NEW.attempts = OLD.attempts");
-        fails(&system, "UPDATE ON deliveries", "XX001", &publishes).await;
-        for webhook in &webhooks {
-            held(&system, webhook).await;
-        }
-        system.start(Service::Dispatcher).await;
-        let of = |path: &str| receiver.received().iter().filter(|one| one.path == path).count();
-        let all_others = || async { (of("/well") == 20 && of("/bad") == 19).then_some(()) };
-        eventually("all others arrive", LONG, all_others).await;
-        works_again(&system).await;
-        system.start(Service::Ingest).await;
-        eventually("lost-job detection publishes it", LONG, || async { (of("/bad") == 20).then_some(()) }).await;
-        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
-    })
-    .await;
+    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    let admin = system.admin(tenant).await;
+    let mut webhooks = Vec::new();
+    for path in ["/bad", "/well"] {
+        let webhook = admin.create(&receiver.url(path), &["quote.closed"]).await.id;
+        made(&system, tenant, &webhook, 20, "'pending'").await;
+        webhooks.push(webhook);
+    }
+    let fifth = "SELECT id::text FROM deliveries WHERE webhook_id = '{}' ORDER BY id OFFSET 4 LIMIT 1";
+    let bad: String = system.sql(&fifth.replace("{}", &webhooks[0])).await[0].get(0);
+    // Nobody but who publishes held jobs leaves the number of attempts as it is.
+    let publishes = format!("NEW.id = '{bad}' AND NEW.attempts = OLD.attempts");
+    fails(&system, "UPDATE ON deliveries", "XX001", &publishes).await;
+    for webhook in &webhooks {
+        held(&system, webhook).await;
+    }
+    system.start(Service::Dispatcher).await;
+    let of = |path: &str| receiver.received().iter().filter(|one| one.path == path).count();
+    let all_others = || async { (of("/well") == 20 && of("/bad") == 19).then_some(()) };
+    eventually("all others arrive", LONG, all_others).await;
+    works_again(&system).await;
+    system.start(Service::Ingest).await;
+    until("lost-job detection publishes it", LONG, || async { of("/bad") == 20 }).await;
+    assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
 }

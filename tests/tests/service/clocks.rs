@@ -1,16 +1,15 @@
 //! The database's clock and the dispatchers' differ. Due times, leases and the log go by the database's.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     clock,
     events::Event,
     history,
     receiver::{Receiver, always, fails_then_succeeds, verify},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    wait::{SOON, until},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -42,20 +41,20 @@ async fn start(system: &System, ahead: i64) -> SocketAddr {
 }
 
 async fn publish(system: &System, tenant: Uuid) {
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_is_delivered_on_time_while_the_database_is_two_minutes_ahead() {
-    System::prepared(options(), async |system| delivers_on_time(system, TWO_MINUTES).await).await;
+    delivers_on_time(TestSystem::prepared(options()).await, TWO_MINUTES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_is_delivered_on_time_while_the_database_is_two_minutes_behind() {
-    System::prepared(options(), async |system| delivers_on_time(system, -TWO_MINUTES).await).await;
+    delivers_on_time(TestSystem::prepared(options()).await, -TWO_MINUTES).await;
 }
 
-async fn delivers_on_time(system: Arc<System>, ahead: i64) {
+async fn delivers_on_time(system: TestSystem, ahead: i64) {
     start(&system, ahead).await;
     system.start(Service::Dispatcher).await;
     let tenant = Uuid::new_v4();
@@ -83,8 +82,7 @@ async fn delivers_on_time(system: Arc<System>, ahead: i64) {
         let seconds = row.get::<_, f64>(0) - ahead as f64;
         assert!(seconds.abs() < LATE.as_secs_f64(), "the log is {seconds} s off the database's clock");
     }
-    let path = format!("/api/v1/webhooks/{}/deliveries/{}/resend/", dropped.id, delivery["id"].as_str().unwrap());
-    assert_eq!(admin.ask(&path).await.status, 202);
+    assert_eq!(admin.resend(&dropped.id, &delivery).await.status, 202);
     let resent_at = OffsetDateTime::now_utc();
     let after = bad.wait_for(5, SOON).await[4].at - resent_at;
     assert!(after < LATE, "the resend came after {after}");
@@ -99,7 +97,7 @@ async fn woken_on_time(system: &System, admin: &Api, tenant: Uuid) {
     receiver.wait_for(1, SOON).await;
     admin.set_active(&webhook.id, false).await;
     let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", webhook.id);
-    eventually("the retry is held", SOON, || async { (system.count(&held).await == 1).then_some(()) }).await;
+    until("the retry is held", SOON, || async { system.count(&held).await == 1 }).await;
     admin.set_active(&webhook.id, true).await;
     let activated_at = OffsetDateTime::now_utc();
     let after = receiver.wait_for(2, SOON).await[1].at - activated_at;
@@ -108,41 +106,39 @@ async fn woken_on_time(system: &System, admin: &Api, tenant: Uuid) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_of_the_outbox_ends_by_the_databases_clock() {
-    System::prepared(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        system.start(Service::Api).await;
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
-        system.stop(Service::Api).await;
-        history::made(&system, tenant, &webhook, 2, "'pending'").await;
-        clock::make_settable(&system).await;
-        for ahead in [-TWO_MINUTES, TWO_MINUTES] {
-            clock::set_ahead(&system, ahead).await;
-            system.sql("DELETE FROM promised_jobs").await;
-            // One has ended, and one lasts for another half minute.
-            let leases = format!(
-                "INSERT INTO promised_jobs SELECT id, pg_catalog.now() + interval '1 second' * ({ahead} + \
-                    CASE WHEN id = (SELECT min(id::text)::uuid FROM deliveries) THEN -1 ELSE 30 END) FROM deliveries"
-            );
-            system.sql(&leases).await;
-            let relay = system.ledger_as("relay", 1);
-            let leased = relay.outbox_lease(10).await.unwrap();
-            assert_eq!(leased.jobs().len(), 1, "{ahead} s ahead");
-            assert!(relay.outbox_lease(10).await.unwrap().is_empty(), "{ahead} s ahead: it was leased twice");
-            lease_lasts(&system, ahead).await;
-            relay.outbox_delete(&leased).await.unwrap();
-            assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 1);
+    let system = TestSystem::prepared(Options::default()).await;
+    let tenant = Uuid::new_v4();
+    system.start(Service::Api).await;
+    let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+    system.stop(Service::Api).await;
+    history::made(&system, tenant, &webhook, 2, "'pending'").await;
+    clock::make_settable(&system).await;
+    for ahead in [-TWO_MINUTES, TWO_MINUTES] {
+        clock::set_ahead(&system, ahead).await;
+        system.sql("DELETE FROM promised_jobs").await;
+        // One has ended, and one lasts for another half minute.
+        let leases = format!(
+            "INSERT INTO promised_jobs SELECT id, pg_catalog.now() + interval '1 second' * ({ahead} + \
+                CASE WHEN id = (SELECT min(id::text)::uuid FROM deliveries) THEN -1 ELSE 30 END) FROM deliveries"
+        );
+        system.sql(&leases).await;
+        let relay = system.ledger_as("relay", 1);
+        let leased = relay.outbox_lease(10).await.unwrap();
+        assert_eq!(leased.jobs().len(), 1, "{ahead} s ahead");
+        assert!(relay.outbox_lease(10).await.unwrap().is_empty(), "{ahead} s ahead: it was leased twice");
+        lease_lasts(&system, ahead).await;
+        relay.outbox_delete(&leased).await.unwrap();
+        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 1);
 
-            // A step leases its own jobs.
-            for table in ["promised_jobs", "held_jobs", "held_webhooks"] {
-                system.sql(&format!("DELETE FROM {table}")).await;
-            }
-            history::held(&system, &webhook).await;
-            system.sql("UPDATE held_webhooks SET wake_at = '-infinity'").await;
-            assert!(relay.jobs_wake(10).await.unwrap().is_some(), "{ahead} s ahead");
-            lease_lasts(&system, ahead).await;
+        // A step leases its own jobs.
+        for table in ["promised_jobs", "held_jobs", "held_webhooks"] {
+            system.sql(&format!("DELETE FROM {table}")).await;
         }
-    })
-    .await;
+        history::held(&system, &webhook).await;
+        system.sql("UPDATE held_webhooks SET wake_at = '-infinity'").await;
+        assert!(relay.jobs_wake(10).await.unwrap().is_some(), "{ahead} s ahead");
+        lease_lasts(&system, ahead).await;
+    }
 }
 
 async fn lease_lasts(system: &System, ahead: i64) {
@@ -154,20 +150,17 @@ async fn lease_lasts(system: &System, ahead: i64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attempt_is_made_while_the_database_is_ten_minutes_ahead() {
-    System::prepared(options(), async |system| waits_for_agreeing_clocks(system, TEN_MINUTES).await).await;
+    waits_for_agreeing_clocks(TestSystem::prepared(options()).await, TEN_MINUTES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attempt_is_made_while_the_database_is_ten_minutes_behind() {
-    System::prepared(options(), async |system| waits_for_agreeing_clocks(system, -TEN_MINUTES).await).await;
+    waits_for_agreeing_clocks(TestSystem::prepared(options()).await, -TEN_MINUTES).await;
 }
 
-async fn waits_for_agreeing_clocks(system: Arc<System>, ahead: i64) {
+async fn waits_for_agreeing_clocks(system: TestSystem, ahead: i64) {
     let dispatcher = start(&system, ahead).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    let admin = system.admin(tenant).await;
-    let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, api: admin, receiver, webhook, secret } = system.subscriber(always(200)).await;
     no_job_is_taken(&system, dispatcher).await;
     publish(&system, tenant).await;
     // Ingest, which started with this clock, leaves it there.
@@ -178,8 +171,8 @@ async fn waits_for_agreeing_clocks(system: Arc<System>, ahead: i64) {
     clock::set_ahead(&system, 0).await;
     let received = receiver.wait_for(1, SOON).await;
     assert!(received[0].at >= before, "a POST was made {} before the clocks agreed", before - received[0].at);
-    verify(&received[0], &webhook.secret).unwrap();
-    assert_eq!(admin.newest_in(&webhook.id, "succeeded").await["attempts"], 1);
+    verify(&received[0], &secret).unwrap();
+    assert_eq!(admin.newest_in(&webhook, "succeeded").await["attempts"], 1);
     assert_eq!(receiver.received().len(), 1);
 }
 
@@ -187,75 +180,66 @@ async fn waits_for_agreeing_clocks(system: Arc<System>, ahead: i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn current_events_wait_while_the_databases_clock_is_days_off() {
     const DAY: i64 = 86_400;
-    System::prepared(Options::default(), async |system| {
-        start(&system, 0).await;
-        let ingest = system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        for (before, ahead) in [40 * DAY, -2 * DAY].into_iter().enumerate() {
-            clock::set_ahead(&system, ahead).await;
-            let events = system.names.events();
-            eventually("no ingest accepts events", SOON, || async {
-                let is_held = metric(ingest, "webhooks_ingest_held").await == 1.0;
-                (is_held && system.upstream.consumers(&events).await == 0).then_some(())
-            })
+    let system = TestSystem::prepared(Options::default()).await;
+    start(&system, 0).await;
+    let ingest = system.start(Service::Ingest).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    for (before, ahead) in [40 * DAY, -2 * DAY].into_iter().enumerate() {
+        clock::set_ahead(&system, ahead).await;
+        let events = system.names.events();
+        until("no ingest accepts events", SOON, || async {
+            let is_held = metric(ingest, "webhooks_ingest_held").await == 1.0;
+            is_held && system.upstream.consumers(&events).await == 0
+        })
+        .await;
+        publish(&system, tenant).await;
+        system.upstream.wait_ready(&events, 1, SOON).await;
+        clock::set_ahead(&system, 0).await;
+        receiver.wait_for(before + 1, SOON).await;
+        until("events are accepted again", SOON, || async { metric(ingest, "webhooks_ingest_held").await == 0.0 })
             .await;
-            publish(&system, tenant).await;
-            system.upstream.wait_ready(&events, 1, SOON).await;
-            clock::set_ahead(&system, 0).await;
-            receiver.wait_for(before + 1, SOON).await;
-            eventually("events are accepted again", SOON, || async {
-                (metric(ingest, "webhooks_ingest_held").await == 0.0).then_some(())
-            })
-            .await;
-        }
-        assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
-    })
-    .await;
+    }
+    assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attempt_is_made_after_a_standby_is_promoted_whose_clock_is_ten_minutes_ahead() {
-    System::prepared(patient(), async |system| waits_after_a_promotion(system, TEN_MINUTES).await).await;
+    waits_after_a_promotion(TestSystem::prepared(patient()).await, TEN_MINUTES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attempt_is_made_after_a_standby_is_promoted_whose_clock_is_ten_minutes_behind() {
-    System::prepared(patient(), async |system| waits_after_a_promotion(system, -TEN_MINUTES).await).await;
+    waits_after_a_promotion(TestSystem::prepared(patient()).await, -TEN_MINUTES).await;
 }
 
 /// A delivery's retry waits when the clock changes.
-async fn waits_after_a_promotion(system: Arc<System>, ahead: i64) {
+async fn waits_after_a_promotion(system: TestSystem, ahead: i64) {
     let dispatcher = start(&system, 0).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
-    let admin = system.admin(tenant).await;
-    let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, api: admin, receiver, webhook, secret } = system.subscriber(fails_then_succeeds(1)).await;
     publish(&system, tenant).await;
     receiver.wait_for(1, SOON).await;
-    admin.newest_in(&webhook.id, "retrying").await;
+    admin.newest_in(&webhook, "retrying").await;
     clock::set_ahead(&system, ahead).await;
     no_job_is_taken(&system, dispatcher).await;
     let made = receiver.received().len();
     assert_eq!(made, 1, "the retry was due later");
     system.upstream.wait_ready(&system.names.main(), 1, SOON).await;
-    assert_eq!(admin.newest_in(&webhook.id, "retrying").await["attempts"], 1);
+    assert_eq!(admin.newest_in(&webhook, "retrying").await["attempts"], 1);
     let before = OffsetDateTime::now_utc();
     clock::set_ahead(&system, 0).await;
     let received = receiver.wait_for(2, SOON).await;
     assert!(received[1].at >= before, "a POST was made {} before the clocks agreed", before - received[1].at);
-    verify(&received[1], &webhook.secret).unwrap();
-    assert_eq!(admin.newest_in(&webhook.id, "succeeded").await["attempts"], 2);
+    verify(&received[1], &secret).unwrap();
+    assert_eq!(admin.newest_in(&webhook, "succeeded").await["attempts"], 2);
     assert_eq!(receiver.received().len(), 2);
 }
 
 /// Waits until the dispatcher knows that the clocks differ, and does not consume the main lane.
 async fn no_job_is_taken(system: &System, dispatcher: SocketAddr) {
     let main = system.names.main();
-    eventually("the brake is on", SOON, || async {
+    until("the brake is on", SOON, || async {
         let offset = metric(dispatcher, "webhooks_database_clock_offset_seconds").await;
-        (offset.abs() > 500.0 && system.upstream.consumers(&main).await == 0).then_some(())
+        offset.abs() > 500.0 && system.upstream.consumers(&main).await == 0
     })
     .await;
 }

@@ -6,14 +6,13 @@ use bytes::Bytes;
 use domain::EventType;
 use end_to_end::{
     events::Event,
-    receiver::{Received, Receiver, always, verify},
+    receiver::{Received, always, verify},
     servers::repository,
-    system::System,
+    system::{Subscriber, TestSystem},
     wait::SOON,
 };
 use serde_json::Value;
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 fn contracts() -> PathBuf {
     repository().join("proto-schemas")
@@ -62,47 +61,42 @@ fn shown(page: &str) -> Vec<Received> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_shows_what_a_receiver_gets_and_its_signatures_verify() {
-    System::shared(async |system| {
-        let page = system.anonymous().await.get("/api/v1/docs/").await.text;
-        let vectors: Value = serde_json::from_str(&file("signatures.json")).unwrap();
-        let secret = vectors[0]["signing_secret"].as_str().unwrap();
-        assert!(page.contains(secret));
-        let shown = shown(&page);
-        let types: Vec<_> = shown.iter().map(|one| one.header("x-service-event").unwrap()).collect();
-        assert_eq!(types, EventType::ALL.map(EventType::as_str));
-        for one in &shown {
-            verify(one, secret).unwrap();
-            assert_eq!(one.header("content-length"), Some(one.body.len().to_string().as_str()));
-        }
+    let system = TestSystem::shared().await;
+    let page = system.anonymous().await.get("/api/v1/docs/").await.text;
+    let vectors: Value = serde_json::from_str(&file("signatures.json")).unwrap();
+    let secret = vectors[0]["signing_secret"].as_str().unwrap();
+    assert!(page.contains(secret));
+    let shown = shown(&page);
+    let types: Vec<_> = shown.iter().map(|one| one.header("x-service-event").unwrap()).collect();
+    assert_eq!(types, EventType::ALL.map(EventType::as_str));
+    for one in &shown {
+        verify(one, secret).unwrap();
+        assert_eq!(one.header("content-length"), Some(one.body.len().to_string().as_str()));
+    }
 
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/hooks"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let real = receiver.wait_for(1, SOON).await.remove(0);
-        let names = |received: &Received| {
-            let mut names: Vec<_> = received.headers.iter().map(|(name, _)| name.clone()).collect();
-            names.sort_unstable();
-            names
-        };
-        assert_eq!(names(&shown[0]), names(&real), "the page shows every header");
-        assert_eq!(shown[0].header("user-agent"), real.header("user-agent"));
-    })
-    .await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let real = receiver.wait_for(1, SOON).await.remove(0);
+    let names = |received: &Received| {
+        let mut names: Vec<_> = received.headers.iter().map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names(&shown[0]), names(&real), "the page shows every header");
+    assert_eq!(shown[0].header("user-agent"), real.header("user-agent"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_service_serves_the_contracts() {
-    System::shared(async |system| {
-        let api = system.anonymous().await;
-        for name in SCHEMAS {
-            let served = api.get(&format!("/api/v1/schemas/{name}")).await;
-            assert_eq!((served.status, served.text), (200, file(name)), "{name}");
-        }
-        let served = yaml(&api.get("/api/v1/asyncapi.yaml").await.text);
-        let payload = served["components"]["messages"]["event"]["payload"]["$ref"].as_str();
-        assert_eq!(payload, Some("./schemas/event.schema.json"));
-        let unknown = api.get("/api/v1/schemas/other.schema.json").await;
-        assert_eq!((unknown.status, unknown.json()["code"].as_str()), (404, Some("not_found")));
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let api = system.anonymous().await;
+    for name in SCHEMAS {
+        let served = api.get(&format!("/api/v1/schemas/{name}")).await;
+        assert_eq!((served.status, served.text), (200, file(name)), "{name}");
+    }
+    let served = yaml(&api.get("/api/v1/asyncapi.yaml").await.text);
+    let payload = served["components"]["messages"]["event"]["payload"]["$ref"].as_str();
+    assert_eq!(payload, Some("./schemas/event.schema.json"));
+    let unknown = api.get("/api/v1/schemas/other.schema.json").await;
+    assert_eq!((unknown.status, unknown.json()["code"].as_str()), (404, Some("not_found")));
 }

@@ -14,8 +14,8 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always, verify},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, System, TestSystem, metric},
+    wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
 
@@ -32,10 +32,10 @@ async fn start_all(system: &System) -> SocketAddr {
 /// Waits until ingest has judged `events` events and no delivery is pending or retrying. Nothing can arrive after that.
 async fn settled(system: &System, ingest: SocketAddr, events: u32) {
     let what = format!("{events} events are judged and their deliveries ended");
-    eventually(&what, LONG, || async {
+    until(&what, LONG, || async {
         let judged = metric(ingest, "webhooks_ingest_events_total").await;
         let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-        (judged >= f64::from(events) && system.count(waiting).await == 0).then_some(())
+        judged >= f64::from(events) && system.count(waiting).await == 0
     })
     .await;
 }
@@ -51,11 +51,11 @@ async fn ended(system: &System, tenants: &[Uuid], events: i64) {
                 (SELECT count(*) FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
                  WHERE w.{theirs} AND d.state IN ('pending', 'retrying'))"
     );
-    eventually(&format!("{events} events are stored and their deliveries ended"), LONG, || async {
+    until(&format!("{events} events are stored and their deliveries ended"), LONG, || async {
         let row = &system.sql(&counts).await[0];
         let (stored, waiting): (i64, i64) = (row.get(0), row.get(1));
         assert!(stored <= events, "{stored} events are stored instead of {events}");
-        (stored == events && waiting == 0).then_some(())
+        stored == events && waiting == 0
     })
     .await;
 }
@@ -67,64 +67,60 @@ async fn judged(ingest: SocketAddr, outcome: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_of_the_seven_event_types_reaches_its_subscriber_signed() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let all = EventType::ALL.map(EventType::as_str);
-        let webhook = api.create(&receiver.url("/hook?x=1"), &all).await;
-        let events = EventType::ALL.map(|event_type| Event::now(event_type, tenant));
-        system.upstream.publish(&events).await;
-        let received = receiver.wait_for(7, SOON).await;
-        for one in &received {
-            verify(one, &webhook.secret).unwrap();
-            assert_eq!(one.path, "/hook?x=1");
-        }
-        let mut types: Vec<_> = received.iter().map(|one| one.header("x-service-event").unwrap().to_owned()).collect();
-        types.sort();
-        let mut expected = all.to_vec();
-        expected.sort_unstable();
-        assert_eq!(types, expected);
-        let health = eventually("health is recorded", SOON, || async {
-            let health = api.webhook(&webhook.id).await;
-            (!health["last_success_at"].is_null()).then_some(health)
-        })
-        .await;
-        assert_eq!(health["failure_count"], 0);
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let all = EventType::ALL.map(EventType::as_str);
+    let webhook = api.create(&receiver.url("/hook?x=1"), &all).await;
+    let events = EventType::ALL.map(|event_type| Event::now(event_type, tenant));
+    system.upstream.publish(&events).await;
+    let received = receiver.wait_for(7, SOON).await;
+    for one in &received {
+        verify(one, &webhook.secret).unwrap();
+        assert_eq!(one.path, "/hook?x=1");
+    }
+    let mut types: Vec<_> = received.iter().map(|one| one.header("x-service-event").unwrap().to_owned()).collect();
+    types.sort();
+    let mut expected = all.to_vec();
+    expected.sort_unstable();
+    assert_eq!(types, expected);
+    let health = eventually("health is recorded", SOON, || async {
+        let health = api.webhook(&webhook.id).await;
+        (!health["last_success_at"].is_null()).then_some(health)
     })
     .await;
+    assert_eq!(health["failure_count"], 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_of_a_thousand_events_over_five_webhooks_arrives_once_each() {
-    System::prepared(Options::default(), async |system| {
-        let ingest = start_all(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let types = &EventType::ALL[..5];
-        let mut secrets = Vec::new();
-        for event_type in types {
-            let url = receiver.url(&format!("/{event_type}"));
-            secrets.push(api.create(&url, &[event_type.as_str()]).await.secret);
-        }
-        let event = |number: usize| Event::now(types[number % 5], tenant).with_data(format!("{{\"number\":{number}}}"));
-        let events: Vec<_> = (0..1_000).map(event).collect();
-        system.upstream.publish(&events).await;
-        settled(&system, ingest, 1_000).await;
-        let received = receiver.received();
-        assert_eq!(received.len(), 1_000);
-        let mut numbers = Vec::new();
-        for one in received {
-            let body: serde_json::Value = serde_json::from_slice(&one.body).unwrap();
-            let number = usize::try_from(body["data"]["number"].as_u64().unwrap()).unwrap();
-            assert_eq!(one.path, format!("/{}", types[number % 5]));
-            verify(&one, &secrets[number % 5]).unwrap();
-            numbers.push(number);
-        }
-        numbers.sort_unstable();
-        assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
-        assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 1_000);
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let ingest = start_all(&system).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let types = &EventType::ALL[..5];
+    let mut secrets = Vec::new();
+    for event_type in types {
+        let url = receiver.url(&format!("/{event_type}"));
+        secrets.push(api.create(&url, &[event_type.as_str()]).await.secret);
+    }
+    let event = |number: usize| Event::now(types[number % 5], tenant).with_data(format!("{{\"number\":{number}}}"));
+    let events: Vec<_> = (0..1_000).map(event).collect();
+    system.upstream.publish(&events).await;
+    settled(&system, ingest, 1_000).await;
+    let received = receiver.received();
+    assert_eq!(received.len(), 1_000);
+    let mut numbers = Vec::new();
+    for one in received {
+        let body: serde_json::Value = serde_json::from_slice(&one.body).unwrap();
+        let number = usize::try_from(body["data"]["number"].as_u64().unwrap()).unwrap();
+        assert_eq!(one.path, format!("/{}", types[number % 5]));
+        verify(&one, &secrets[number % 5]).unwrap();
+        numbers.push(number);
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
+    assert_eq!(system.count("SELECT count(*) FROM attempts WHERE outcome = 'success'").await, 1_000);
 }

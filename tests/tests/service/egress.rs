@@ -1,28 +1,15 @@
 //! What receivers, their names and their owners can do to the service (crates/README.md, outbound requests).
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-};
 
-use domain::EventType;
 use end_to_end::{
     api::{Answer, Api},
     events::Event,
     name_server::{NameServer, Say},
-    receiver::{Receiver, TestCa, always},
-    system::{Options, Service, System},
+    receiver::{Receiver, always},
+    system::{Options, Service, System, TestSystem},
 };
 use serde_json::{Value, json};
 use service_kit::Settings;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
-use tokio_rustls::server::TlsStream;
+use tokio::net::{TcpListener, TcpStream};
 use uuid::Uuid;
 
 /// One attempt: the next one is too late to disturb the test.
@@ -33,7 +20,7 @@ fn with(schedule: &'static str, settings: &[(&'static str, String)]) -> Options 
 }
 
 async fn publish(system: &System, tenant: Uuid) {
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
 }
 
 fn registration(url: &str) -> Value {
@@ -63,57 +50,52 @@ async fn denied_hosts_ports_and_addresses_cannot_be_registered() {
         ("EGRESS__ALLOWED_PORTS", "443, 8000-8999".to_owned()),
         ("EGRESS__DENIED_HOST_SUFFIXES", "internal.example".to_owned()),
     ];
-    System::prepared(with(ONCE, &settings), async |system| {
-        system.start(Service::Api).await;
-        let api = system.admin(Uuid::new_v4()).await;
-        let webhook = api.create("https://hooks.example.com:8443/in", &["quote.closed"]).await.id;
-        let before = api.webhook(&webhook).await;
-        let host = "deliveries to this host are not allowed";
-        for (url, code, message) in [
-            ("https://internal.example/", "refused_host", host),
-            ("https://A.B.Internal.EXAMPLE.:8443/", "refused_host", host),
-            ("https://hooks.example.com:25/", "refused_port", "must not use port 25"),
-            ("https://8.8.8.8:9000/", "refused_port", "deliveries to this port are not allowed"),
-            ("https://127.1/", "refused_address", "127.0.0.1, which is not a public address (loopback)"),
-            ("https://[::ffff:10.0.0.1]/", "refused_address", "(IPv4 mapped into IPv6)"),
-            ("https://127.0.0.1\u{3002}/", "refused_address", "(loopback)"),
-        ] {
-            let path = format!("/api/v1/webhooks/{webhook}/");
-            for answer in
-                [api.post("/api/v1/webhooks/", &registration(url)).await, api.patch(&path, &json!({"url": url})).await]
-            {
-                let (found, text) = violation(&answer);
-                assert!(found == code && text.contains(message), "{url}: {found}: {text}");
-            }
+    let system = TestSystem::serving(with(ONCE, &settings), [Service::Api]).await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let webhook = api.create("https://hooks.example.com:8443/in", &["quote.closed"]).await.id;
+    let before = api.webhook(&webhook).await;
+    let host = "deliveries to this host are not allowed";
+    for (url, code, message) in [
+        ("https://internal.example/", "refused_host", host),
+        ("https://A.B.Internal.EXAMPLE.:8443/", "refused_host", host),
+        ("https://hooks.example.com:25/", "refused_port", "must not use port 25"),
+        ("https://8.8.8.8:9000/", "refused_port", "deliveries to this port are not allowed"),
+        ("https://127.1/", "refused_address", "127.0.0.1, which is not a public address (loopback)"),
+        ("https://[::ffff:10.0.0.1]/", "refused_address", "(IPv4 mapped into IPv6)"),
+        ("https://127.0.0.1\u{3002}/", "refused_address", "(loopback)"),
+    ] {
+        let path = format!("/api/v1/webhooks/{webhook}/");
+        for answer in
+            [api.post("/api/v1/webhooks/", &registration(url)).await, api.patch(&path, &json!({"url": url})).await]
+        {
+            let (found, text) = violation(&answer);
+            assert!(found == code && text.contains(message), "{url}: {found}: {text}");
         }
-        assert_eq!(api.webhook(&webhook).await, before);
-        api.create("https://xinternal.example/", &["quote.closed"]).await;
-    })
-    .await;
+    }
+    assert_eq!(api.webhook(&webhook).await, before);
+    api.create("https://xinternal.example/", &["quote.closed"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_denied_after_it_was_registered_is_refused_at_the_attempt() {
-    System::run(Options { dispatchers: 0, ..with(ONCE, &[]) }, async |system| {
-        let name_server = NameServer::start(|_, _| Say::Addresses(vec![[127, 0, 0, 1].into()])).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        let (api, port) = (system.admin(tenant).await, receiver.addr().port());
-        let url = format!("https://a.receiver.example:{port}/");
-        let webhook = api.create(&url, &["quote.closed"]).await.id;
-        for (setting, value) in [("DENIED_HOST_SUFFIXES", "receiver.example"), ("ALLOWED_PORTS", "443")] {
-            let mut variables = system.variables.clone();
-            variables.insert(format!("WEBHOOKS__EGRESS__{setting}"), value.to_owned());
-            variables.insert("WEBHOOKS__EGRESS__NAME_SERVERS".to_owned(), name_server.address().to_string());
-            system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
-            publish(&system, tenant).await;
-            let attempts = attempts(&api, &webhook, "retrying").await;
-            assert_eq!((attempts.len(), &attempts[0]["outcome"]), (1, &json!("refused_address")), "{attempts:?}");
-            assert!(attempts[0]["error"].as_str().unwrap().contains("not allowed"), "{attempts:?}");
-            system.stop(Service::Dispatcher).await;
-        }
-        assert_eq!((receiver.received().len(), name_server.names().len()), (0, 0));
-    })
-    .await;
+    let system = TestSystem::running(Options { dispatchers: 0, ..with(ONCE, &[]) }).await;
+    let name_server = NameServer::start(|_, _| Say::Addresses(vec![[127, 0, 0, 1].into()])).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    let (api, port) = (system.admin(tenant).await, receiver.addr().port());
+    let url = format!("https://a.receiver.example:{port}/");
+    let webhook = api.create(&url, &["quote.closed"]).await.id;
+    for (setting, value) in [("DENIED_HOST_SUFFIXES", "receiver.example"), ("ALLOWED_PORTS", "443")] {
+        let mut variables = system.variables.clone();
+        variables.insert(format!("WEBHOOKS__EGRESS__{setting}"), value.to_owned());
+        variables.insert("WEBHOOKS__EGRESS__NAME_SERVERS".to_owned(), name_server.address().to_string());
+        system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
+        publish(&system, tenant).await;
+        let attempts = attempts(&api, &webhook, "retrying").await;
+        assert_eq!((attempts.len(), &attempts[0]["outcome"]), (1, &json!("refused_address")), "{attempts:?}");
+        assert!(attempts[0]["error"].as_str().unwrap().contains("not allowed"), "{attempts:?}");
+        system.stop(Service::Dispatcher).await;
+    }
+    assert_eq!((receiver.received().len(), name_server.names().len()), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,98 +110,20 @@ async fn a_name_that_leads_to_a_private_address_is_refused_until_it_leads_elsewh
         ("EGRESS__NAME_SERVERS", name_server.address().to_string()),
         ("EGRESS__ALLOWED_NETWORKS", "127.0.0.1/32".to_owned()),
     ];
-    System::run(with("300ms,1h", &settings), async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        let port = receiver.addr().port();
-        let private = TcpListener::bind(("127.0.0.2", port)).await.unwrap();
-        let api = system.admin(tenant).await;
-        let webhook = api.create(&format!("https://moves.receiver.example:{port}/"), &["quote.closed"]).await.id;
-        publish(&system, tenant).await;
-        let attempts = attempts(&api, &webhook, "succeeded").await;
-        let outcomes: Vec<_> = attempts.iter().map(|attempt| attempt["outcome"].as_str().unwrap()).collect();
-        assert_eq!(outcomes, ["dns", "success"]);
-        let message = "the host name \"moves.receiver.example\" does not resolve to a public address";
-        assert_eq!(
-            attempts[0]["error"], message,
-            "nothing of where in a private network it led, nor that there is one"
-        );
-        assert_eq!((receiver.received().len(), name_server.asked("moves.receiver.example")), (1, 2));
-        let own = TcpStream::connect(private.local_addr().unwrap()).await.unwrap();
-        let (_, first) = private.accept().await.unwrap();
-        assert_eq!(first, own.local_addr().unwrap(), "somebody else was there before");
-    })
-    .await;
-}
-
-/// Answers the first request of each connection. Reads the second one and closes the connection.
-struct Fickle {
-    address: SocketAddr,
-    requests: Arc<AtomicUsize>,
-    _tasks: JoinSet<()>,
-}
-
-impl Fickle {
-    async fn start(ca: &TestCa) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, acceptor) = (listener.local_addr().unwrap(), ca.acceptor());
-        let requests = Arc::<AtomicUsize>::default();
-        let (count, mut tasks) = (Arc::clone(&requests), JoinSet::new());
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((tcp, _)) = listener.accept().await {
-                let (acceptor, count) = (acceptor.clone(), Arc::clone(&count));
-                connections.spawn(async move {
-                    let mut tls = acceptor.accept(tcp).await.unwrap();
-                    for answer in ["HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""] {
-                        if !request(&mut tls).await {
-                            return;
-                        }
-                        count.fetch_add(1, SeqCst);
-                        tls.write_all(answer.as_bytes()).await.unwrap();
-                        tls.flush().await.unwrap();
-                    }
-                });
-            }
-        });
-        Self { address, requests, _tasks: tasks }
-    }
-}
-
-/// Reads a request to its end. Returns false at the end of the connection.
-async fn request(tls: &mut TlsStream<TcpStream>) -> bool {
-    let mut bytes = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&bytes);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse::<usize>().ok());
-            if body.len() >= length.unwrap_or(0) {
-                return true;
-            }
-        }
-        match tls.read_u8().await {
-            Ok(byte) => bytes.push(byte),
-            Err(_) => return false,
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pooled_connection_that_the_receiver_closes_is_replaced_and_is_no_failure() {
-    System::run(with(ONCE, &[("EGRESS__IDLE_TIMEOUT", "5m".to_owned())]), async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Fickle::start(&system.ca).await);
-        let api = system.admin(tenant).await;
-        let webhook = api.create(&format!("https://{}/", receiver.address), &["quote.closed"]).await.id;
-        for delivery in 1..=5 {
-            publish(&system, tenant).await;
-            end_to_end::wait::eventually("it has succeeded", end_to_end::wait::SOON, || async {
-                let log = api.log(&webhook, "state=succeeded").await;
-                (log["data"].as_array()?.len() == delivery).then_some(())
-            })
-            .await;
-        }
-        let made = "SELECT count(*) FROM attempts";
-        assert_eq!((system.count(made).await, api.webhook(&webhook).await["failure_count"].clone()), (5, json!(0)));
-        assert!(receiver.requests.load(SeqCst) > 5, "no connection was reused");
-    })
-    .await;
+    let system = TestSystem::running(with("300ms,1h", &settings)).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    let port = receiver.addr().port();
+    let private = TcpListener::bind(("127.0.0.2", port)).await.unwrap();
+    let api = system.admin(tenant).await;
+    let webhook = api.create(&format!("https://moves.receiver.example:{port}/"), &["quote.closed"]).await.id;
+    publish(&system, tenant).await;
+    let attempts = attempts(&api, &webhook, "succeeded").await;
+    let outcomes: Vec<_> = attempts.iter().map(|attempt| attempt["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["dns", "success"]);
+    let message = "the host name \"moves.receiver.example\" does not resolve to a public address";
+    assert_eq!(attempts[0]["error"], message, "nothing of where in a private network it led, nor that there is one");
+    assert_eq!((receiver.received().len(), name_server.asked("moves.receiver.example")), (1, 2));
+    let own = TcpStream::connect(private.local_addr().unwrap()).await.unwrap();
+    let (_, first) = private.accept().await.unwrap();
+    assert_eq!(first, own.local_addr().unwrap(), "somebody else was there before");
 }

@@ -14,7 +14,7 @@ use end_to_end::{
     api::Api,
     events::Event,
     system::{Options, System},
-    wait::eventually,
+    wait::until,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
@@ -62,10 +62,8 @@ async fn recorded_of(system: &System, tenant: Uuid, attempts: i64) {
 }
 
 async fn counted(system: &System, statement: &str, attempts: i64) {
-    eventually(&format!("{attempts} attempts are recorded"), LONG, || async {
-        (system.count(statement).await >= attempts).then_some(())
-    })
-    .await;
+    until(&format!("{attempts} attempts are recorded"), LONG, || async { system.count(statement).await >= attempts })
+        .await;
     assert_eq!(system.count(statement).await, attempts);
 }
 

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, Reply, behaviour},
@@ -54,7 +53,7 @@ fn now_and_then_slow(system: &System) -> Receiver {
 }
 
 fn events(tenant: Uuid, count: usize) -> Vec<Event> {
-    (0..count).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect()
+    Event::closed(tenant, count)
 }
 
 /// How many attempts at a tenant's webhooks are recorded.

@@ -1,18 +1,17 @@
 //! The rotation of the keys that seal signing secrets.
-use std::{collections::HashMap, process::Stdio};
+use std::collections::HashMap;
 
-use domain::{EventType, WebhookId};
+use domain::WebhookId;
 use end_to_end::{
+    commands::{self, Ran},
     events::Event,
-    processes::binary,
     receiver::{Receiver, always, verify},
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
     wait::SOON,
 };
 use ledger::{SealedSecret, SecretKeys};
 use service_kit::Settings;
 use signing::SigningSecret;
-use tokio::process::Command;
 use uuid::Uuid;
 
 /// The setting `secrets.keys` with a key for each letter.
@@ -21,23 +20,12 @@ fn keys(letters: &str) -> String {
     letters.chars().map(key).collect::<Vec<_>>().join(",")
 }
 
-fn variables(system: &System, letters: &str) -> HashMap<String, String> {
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), keys(letters));
-    variables
-}
-
 fn settings(system: &System, letters: &str) -> Settings {
-    Settings::from_sources(None, variables(system, letters)).unwrap()
+    system.settings_with(&[("SECRETS__KEYS", &keys(letters))])
 }
 
-/// Returns the exit code, standard output and standard error.
-async fn webhookctl(system: &System, letters: &str, arguments: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(variables(system, letters)).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+async fn webhookctl(system: &System, letters: &str, arguments: &[&str]) -> Ran {
+    commands::webhookctl(&system.with(&[("SECRETS__KEYS", &keys(letters))]), arguments).await
 }
 
 fn sealed(letters: &str, webhook: Uuid, secret: &str) -> SealedSecret {
@@ -73,110 +61,99 @@ async fn opened(system: &System, letters: &str) -> HashMap<Uuid, String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_is_retired_while_the_services_run() {
-    System::prepared(Options::default(), async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
-        let tenant = Uuid::new_v4();
-        system.start_with(Service::Api, settings(&system, "a")).await;
-        let admin = system.admin(tenant).await;
-        let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
-        let gone = admin.create(&receiver.url("/gone"), &["quote.closed"]).await;
-        admin.delete(&format!("/api/v1/webhooks/{}/", gone.id)).await;
-        let many: Vec<Uuid> = (0..450).map(|_| Uuid::new_v4()).collect();
-        insert(&system, "a", &many).await;
-        system.start(Service::Ingest).await;
-        system.start_with(Service::Dispatcher, settings(&system, "ba")).await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let tenant = Uuid::new_v4();
+    system.start_with(Service::Api, settings(&system, "a")).await;
+    let admin = system.admin(tenant).await;
+    let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
+    let gone = admin.create(&receiver.url("/gone"), &["quote.closed"]).await;
+    admin.delete(&format!("/api/v1/webhooks/{}/", gone.id)).await;
+    let many: Vec<Uuid> = (0..450).map(|_| Uuid::new_v4()).collect();
+    insert(&system, "a", &many).await;
+    system.start(Service::Ingest).await;
+    system.start_with(Service::Dispatcher, settings(&system, "ba")).await;
 
-        let (code, out, err) = webhookctl(&system, "ba", &["keys", "list"]).await;
-        assert_eq!((code, err.as_str()), (0, ""));
-        let line = |out: &str, key: &str| {
-            let line = out.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("{key} in {out}"));
-            line.split_whitespace().skip(2).take(2).map(|n| n.parse().unwrap()).collect::<Vec<u32>>()
-        };
-        assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![452, 1], vec![0, 0]));
+    let Ran { code, out, err } = webhookctl(&system, "ba", &["keys", "list"]).await;
+    assert_eq!((code, err.as_str()), (0, ""));
+    let line = |out: &str, key: &str| {
+        let line = out.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("{key} in {out}"));
+        line.split_whitespace().skip(2).take(2).map(|n| n.parse().unwrap()).collect::<Vec<u32>>()
+    };
+    assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![452, 1], vec![0, 0]));
 
-        let (code, out, err) = webhookctl(&system, "ba", &["keys", "reseal"]).await;
-        assert_eq!((code, err.as_str()), (0, ""), "{out}");
-        assert!(out.starts_with("resealed 452 secret(s) with the key \"key-b\"\n"), "{out}");
-        assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
-        let (_, out, _) = webhookctl(&system, "ba", &["keys", "list"]).await;
-        assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![0, 0], vec![452, 1]));
-        assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
-        assert!(webhookctl(&system, "ba", &["keys", "reseal"]).await.1.starts_with("resealed 0 "));
+    let Ran { code, out, err } = webhookctl(&system, "ba", &["keys", "reseal"]).await;
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.starts_with("resealed 452 secret(s) with the key \"key-b\"\n"), "{out}");
+    assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
+    let out = webhookctl(&system, "ba", &["keys", "list"]).await.out;
+    assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![0, 0], vec![452, 1]));
+    assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
+    assert!(webhookctl(&system, "ba", &["keys", "reseal"]).await.out.starts_with("resealed 0 "));
 
-        system.stop(Service::Dispatcher).await;
-        system.start_with(Service::Dispatcher, settings(&system, "b")).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let received = receiver.wait_for(1, SOON).await;
-        assert_eq!(verify(&received[0], &webhook.secret), Ok(()));
-        let secrets = opened(&system, "b").await;
-        assert!(many.iter().all(|id| secrets[id] == id.to_string()));
-    })
-    .await;
+    system.stop(Service::Dispatcher).await;
+    system.start_with(Service::Dispatcher, settings(&system, "b")).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let received = receiver.wait_for(1, SOON).await;
+    assert_eq!(verify(&received[0], &webhook.secret), Ok(()));
+    let secrets = opened(&system, "b").await;
+    assert!(many.iter().all(|id| secrets[id] == id.to_string()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_open_stays_is_told_and_exits_with_1() {
-    System::prepared(Options::default(), async |system| {
-        let [good, lost, moved] = [1, 2, 3].map(Uuid::from_u128);
-        insert(&system, "a", &[good, moved]).await;
-        insert(&system, "x", &[lost]).await;
-        system.sql(&format!("UPDATE webhooks SET secret_sealed = '\\x00' WHERE id = '{moved}'")).await;
-        let (code, out, err) = webhookctl(&system, "ba", &["keys", "reseal"]).await;
-        assert_eq!(code, 1);
-        assert!(out.contains("resealed 1 secret(s)"), "{out}");
-        assert!(
-            out.contains(&format!("webhook {moved}: the sealed secret does not open with the key \"key-a\"")),
-            "{out}"
-        );
-        assert_eq!(err, "webhookctl: 2 secret(s) are not sealed by the key \"key-b\"\n");
-        let (_, list, _) = webhookctl(&system, "ba", &["keys", "list"]).await;
-        assert!(out.ends_with(&list), "{out}{list}");
-        for (key, state) in [("key-a", "WRONG DIGITS"), ("key-x", "NOT CONFIGURED")] {
-            assert!(list.lines().any(|line| line.starts_with(key) && line.contains(state)), "{list}");
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let [good, lost, moved] = [1, 2, 3].map(Uuid::from_u128);
+    insert(&system, "a", &[good, moved]).await;
+    insert(&system, "x", &[lost]).await;
+    system.sql(&format!("UPDATE webhooks SET secret_sealed = '\\x00' WHERE id = '{moved}'")).await;
+    let Ran { code, out, err } = webhookctl(&system, "ba", &["keys", "reseal"]).await;
+    assert_eq!(code, 1);
+    assert!(out.contains("resealed 1 secret(s)"), "{out}");
+    assert!(out.contains(&format!("webhook {moved}: the sealed secret does not open with the key \"key-a\"")), "{out}");
+    assert_eq!(err, "webhookctl: 2 secret(s) are not sealed by the key \"key-b\"\n");
+    let list = webhookctl(&system, "ba", &["keys", "list"]).await.out;
+    assert!(out.ends_with(&list), "{out}{list}");
+    for (key, state) in [("key-a", "WRONG DIGITS"), ("key-x", "NOT CONFIGURED")] {
+        assert!(list.lines().any(|line| line.starts_with(key) && line.contains(state)), "{list}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_resealed_with_a_first_key_that_does_not_open_what_it_is_said_to_seal() {
-    System::prepared(Options::default(), async |system| {
-        let [old, new] = [1, 2].map(Uuid::from_u128);
-        insert(&system, "a", &[old]).await;
-        insert(&system, "b", &[new]).await;
-        // The configured `key-c` has other digits.
-        system.sql("UPDATE webhooks SET secret_key_id = 'key-c' WHERE secret_key_id = 'key-b'").await;
-        let (code, out, err) = webhookctl(&system, "ca", &["keys", "reseal"]).await;
-        assert_eq!((code, out.as_str()), (1, ""));
-        assert!(err.contains("\"key-c\" does not open") && err.contains("Nothing was resealed"), "{err}");
-        let (_, out, _) = webhookctl(&system, "ca", &["keys", "list"]).await;
-        assert!(out.lines().any(|line| line.starts_with("key-c") && line.contains("WRONG DIGITS")), "{out}");
-        assert_eq!(system.count("SELECT count(*) FROM webhooks WHERE secret_key_id = 'key-a'").await, 1);
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let [old, new] = [1, 2].map(Uuid::from_u128);
+    insert(&system, "a", &[old]).await;
+    insert(&system, "b", &[new]).await;
+    // The configured `key-c` has other digits.
+    system.sql("UPDATE webhooks SET secret_key_id = 'key-c' WHERE secret_key_id = 'key-b'").await;
+    let Ran { code, out, err } = webhookctl(&system, "ca", &["keys", "reseal"]).await;
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.contains("\"key-c\" does not open") && err.contains("Nothing was resealed"), "{err}");
+    let out = webhookctl(&system, "ca", &["keys", "list"]).await.out;
+    assert!(out.lines().any(|line| line.starts_with("key-c") && line.contains("WRONG DIGITS")), "{out}");
+    assert_eq!(system.count("SELECT count(*) FROM webhooks WHERE secret_key_id = 'key-a'").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_that_changes_meanwhile_is_not_lost() {
-    System::prepared(Options::default(), async |system| {
-        let [one, two] = [1, 2].map(Uuid::from_u128);
-        insert(&system, "a", &[one, two]).await;
-        let SealedSecret { key_id, sealed } = sealed("a", one, "changed meanwhile");
-        let change = format!(
-            "BEGIN; UPDATE webhooks SET secret_key_id = '{key_id}', secret_sealed = '\\x{}' WHERE id = '{one}'",
-            hex::encode(sealed)
-        );
-        let session = system.database_session(&change).await;
-        let reseal = tokio::spawn({
-            let system = std::sync::Arc::clone(&system);
-            async move { webhookctl(&system, "ba", &["keys", "reseal"]).await }
-        });
-        system.wait_for_locked_out(1).await;
-        session.batch_execute("COMMIT").await.unwrap();
-        let (code, out, err) = reseal.await.unwrap();
-        assert_eq!((code, err.as_str()), (0, ""), "{out}");
-        let secrets = opened(&system, "b").await;
-        assert_eq!((secrets[&one].as_str(), secrets[&two].clone()), ("changed meanwhile", two.to_string()));
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let [one, two] = [1, 2].map(Uuid::from_u128);
+    insert(&system, "a", &[one, two]).await;
+    let SealedSecret { key_id, sealed } = sealed("a", one, "changed meanwhile");
+    let change = format!(
+        "BEGIN; UPDATE webhooks SET secret_key_id = '{key_id}', secret_sealed = '\\x{}' WHERE id = '{one}'",
+        hex::encode(sealed)
+    );
+    let session = system.database_session(&change).await;
+    let reseal = tokio::spawn({
+        let system = std::sync::Arc::clone(&system);
+        async move { webhookctl(&system, "ba", &["keys", "reseal"]).await }
+    });
+    system.wait_for_locked_out(1).await;
+    session.batch_execute("COMMIT").await.unwrap();
+    let Ran { code, out, err } = reseal.await.unwrap();
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let secrets = opened(&system, "b").await;
+    assert_eq!((secrets[&one].as_str(), secrets[&two].clone()), ("changed meanwhile", two.to_string()));
 }

@@ -1,5 +1,6 @@
 //! `webhookctl listen` and `webhookctl publish`, as developers on both ends run them.
 use std::{
+    collections::HashMap,
     convert::Infallible,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -9,10 +10,11 @@ use std::{
 use bytes::Bytes;
 use domain::EventType;
 use end_to_end::{
+    commands::{self, Ran, run},
     events::Event,
-    processes::{binary, free_address, peak_memory},
+    processes::{free_address, peak_memory},
     receiver::{Receiver, always, verify},
-    system::{Options, System},
+    system::{Options, System, TestSystem},
     wait::SOON,
 };
 use http_body_util::{BodyExt, Full};
@@ -38,9 +40,7 @@ struct Listening {
 }
 
 fn command(system: &System, arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(&system.variables).stdin(Stdio::null()).kill_on_drop(true);
-    command
+    commands::command("webhookctl", &system.variables, arguments)
 }
 
 /// The folder with the authority that the system's dispatchers trust.
@@ -120,9 +120,8 @@ impl Listening {
 
 /// Runs `webhookctl publish`. Returns its exit code, and what it says.
 async fn publish(system: &System, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = timeout(SOON, command(system, &[&["publish"], arguments].concat()).output()).await.unwrap().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    let Ran { code, out, err } = run(command(system, &[&["publish"], arguments].concat())).await;
+    (Some(code), out + &err)
 }
 
 async fn published(system: &System, arguments: &[&str]) -> String {
@@ -137,143 +136,127 @@ async fn webhooks(system: &System, tenant: Uuid) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_delivery_stands_verified_on_the_screen_and_ctrl_c_removes_the_webhook() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let events = ["--events", "quote.closed,quote.accepted", "--status", "503", "--for", "1"];
-        let mut listening = Listening::registered(&system, tenant, &events).await;
-        let registered = webhooks(&system, tenant).await;
-        assert_eq!(registered.len(), 1);
-        assert_eq!(registered[0]["events"], json!(["quote.closed", "quote.accepted"]));
-        assert_eq!(registered[0]["url"], listening.url);
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let events = ["--events", "quote.closed,quote.accepted", "--status", "503", "--for", "1"];
+    let mut listening = Listening::registered(&system, tenant, &events).await;
+    let registered = webhooks(&system, tenant).await;
+    assert_eq!(registered.len(), 1);
+    assert_eq!(registered[0]["events"], json!(["quote.closed", "quote.accepted"]));
+    assert_eq!(registered[0]["url"], listening.url);
 
-        let said = published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
-        assert!(said.starts_with("the broker has confirmed quote.closed "), "{said}");
-        for (attempt, answer) in [("attempt 1", "→ 503 after "), ("attempt 2", "→ 200 after ")] {
-            let head = listening.line(attempt).await;
-            assert!(head.contains("quote.closed"), "{head}");
-            assert_eq!(listening.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
-            assert_eq!(listening.line("webhook-signature").await, "  ✓ webhook-signature");
-            listening.line(&format!("\"tenant_id\": \"{tenant}\"")).await;
-            listening.line(answer).await;
-        }
+    let said = published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
+    assert!(said.starts_with("the broker has confirmed quote.closed "), "{said}");
+    for (attempt, answer) in [("attempt 1", "→ 503 after "), ("attempt 2", "→ 200 after ")] {
+        let head = listening.line(attempt).await;
+        assert!(head.contains("quote.closed"), "{head}");
+        assert_eq!(listening.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
+        assert_eq!(listening.line("webhook-signature").await, "  ✓ webhook-signature");
+        listening.line(&format!("\"tenant_id\": \"{tenant}\"")).await;
+        listening.line(answer).await;
+    }
 
-        let (status, rest) = listening.interrupt().await;
-        assert!(status.success(), "{rest}");
-        assert!(rest.contains("removed the webhook") && rest.contains("2 deliveries received, 2 with"), "{rest}");
-        assert_eq!(webhooks(&system, tenant).await, Vec::<Value>::new());
-        let sessions = format!(
-            "SELECT count(*) FROM admin_sessions WHERE user_id = 'webhookctl listen' AND tenant_id = '{tenant}'"
-        );
-        assert_eq!(system.count(&sessions).await, 0, "its sessions are revoked");
-    })
-    .await;
+    let (status, rest) = listening.interrupt().await;
+    assert!(status.success(), "{rest}");
+    assert!(rest.contains("removed the webhook") && rest.contains("2 deliveries received, 2 with"), "{rest}");
+    assert_eq!(webhooks(&system, tenant).await, Vec::<Value>::new());
+    let sessions =
+        format!("SELECT count(*) FROM admin_sessions WHERE user_id = 'webhookctl listen' AND tenant_id = '{tenant}'");
+    assert_eq!(system.count(&sessions).await, 0, "its sessions are revoked");
 }
 
 /// An indentation of each line by its depth would make 68 MB of this body of 12 KB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_is_nested_deep_is_shown_as_it_came() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let mut listening = Listening::registered(&system, tenant, &["--full"]).await;
-        let pid = listening.child.id().unwrap();
-        published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
-        listening.line("→ 200 after ").await;
-        let before = peak_memory(pid);
-        let nested = format!("{}{}", "[".repeat(5_850), "]".repeat(5_850));
-        let deep = Event::now(EventType::QuoteClosed, tenant).with_data(format!("{{\"a\":{nested}}}"));
-        system.upstream.publish(&[deep]).await;
-        listening.line(&nested).await;
-        listening.line("→ 200 after ").await;
-        let grown = peak_memory(pid) - before;
-        assert!(grown < 20 * 1024 * 1024, "{grown} bytes");
-        assert!(listening.interrupt().await.0.success());
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let mut listening = Listening::registered(&system, tenant, &["--full"]).await;
+    let pid = listening.child.id().unwrap();
+    published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
+    listening.line("→ 200 after ").await;
+    let before = peak_memory(pid);
+    let nested = format!("{}{}", "[".repeat(5_850), "]".repeat(5_850));
+    let deep = Event::now(EventType::QuoteClosed, tenant).with_data(format!("{{\"a\":{nested}}}"));
+    system.upstream.publish(&[deep]).await;
+    listening.line(&nested).await;
+    listening.line("→ 200 after ").await;
+    let grown = peak_memory(pid) - before;
+    assert!(grown < 20 * 1024 * 1024, "{grown} bytes");
+    assert!(listening.interrupt().await.0.success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_closed_terminal_and_a_termination_remove_the_webhook_too() {
-    System::shared(async |system| {
-        for signal in ["-HUP", "-TERM"] {
-            let (tenant, api, folder) = (Uuid::new_v4(), api(&system).await, authority(&system));
-            let tenant_text = tenant.to_string();
-            let mut arguments = vec!["listen", "--listen", "127.0.0.1:0", "--authority", &folder, "--register"];
-            arguments.extend(["--tenant", &tenant_text, "--api", &api, "--delay", "1h"]);
-            let mut command = command(&system, &arguments);
-            // The receivers that we hand out read it: it may be set in a developer's shell.
-            command.env("SIGNING_SECRET", "whsec_of_another_webhook");
-            let mut listening = Listening::spawn(command).await;
-            listening.line("registered webhook ").await;
-            published(&system, &["quote.closed", "--tenant", &tenant_text]).await;
-            assert_eq!(listening.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
+    let system = TestSystem::shared().await;
+    for signal in ["-HUP", "-TERM"] {
+        let (tenant, api, folder) = (Uuid::new_v4(), api(&system).await, authority(&system));
+        let tenant_text = tenant.to_string();
+        let mut arguments = vec!["listen", "--listen", "127.0.0.1:0", "--authority", &folder, "--register"];
+        arguments.extend(["--tenant", &tenant_text, "--api", &api, "--delay", "1h"]);
+        let mut command = command(&system, &arguments);
+        // The receivers that we hand out read it: it may be set in a developer's shell.
+        command.env("SIGNING_SECRET", "whsec_of_another_webhook");
+        let mut listening = Listening::spawn(command).await;
+        listening.line("registered webhook ").await;
+        published(&system, &["quote.closed", "--tenant", &tenant_text]).await;
+        assert_eq!(listening.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
 
-            let (status, rest) = listening.end(signal).await;
-            assert!(status.success() && rest.contains("→ no answer: this run ended after "), "{signal}: {rest}");
-            assert_eq!(webhooks(&system, tenant).await, Vec::<Value>::new(), "{signal}");
-        }
-    })
-    .await;
+        let (status, rest) = listening.end(signal).await;
+        assert!(status.success() && rest.contains("→ no answer: this run ended after "), "{signal}: {rest}");
+        assert_eq!(webhooks(&system, tenant).await, Vec::<Value>::new(), "{signal}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_run_has_left_is_removed_by_the_next_one_and_nothing_else() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let other = system.admin(tenant).await.create("https://localhost:1/", &["quote.closed"]).await;
-        // A port that no outgoing connection takes meanwhile.
-        let address = free_address().to_string();
-        let (api, tenant_text, folder) = (api(&system).await, tenant.to_string(), authority(&system));
-        let arguments =
-            ["listen", "--listen", &address, "--authority", &folder, "--register", "--tenant", &tenant_text];
-        let arguments = [&arguments[..], &["--api", &api]].concat();
-        let mut killed = Listening::spawn(command(&system, &arguments)).await;
-        killed.line("registered webhook ").await;
-        killed.child.kill().await.unwrap();
-        assert_eq!(webhooks(&system, tenant).await.len(), 2);
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let other = system.admin(tenant).await.create("https://localhost:1/", &["quote.closed"]).await;
+    // A port that no outgoing connection takes meanwhile.
+    let address = free_address().to_string();
+    let (api, tenant_text, folder) = (api(&system).await, tenant.to_string(), authority(&system));
+    let arguments = ["listen", "--listen", &address, "--authority", &folder, "--register", "--tenant", &tenant_text];
+    let arguments = [&arguments[..], &["--api", &api]].concat();
+    let mut killed = Listening::spawn(command(&system, &arguments)).await;
+    killed.line("registered webhook ").await;
+    killed.child.kill().await.unwrap();
+    assert_eq!(webhooks(&system, tenant).await.len(), 2);
 
-        let mut again = Listening::spawn(command(&system, &arguments)).await;
-        again.line("left by an earlier run").await;
-        again.line("registered webhook ").await;
-        assert_eq!(webhooks(&system, tenant).await.len(), 2);
+    let mut again = Listening::spawn(command(&system, &arguments)).await;
+    again.line("left by an earlier run").await;
+    again.line("registered webhook ").await;
+    assert_eq!(webhooks(&system, tenant).await.len(), 2);
 
-        assert!(again.interrupt().await.0.success());
-        let left = webhooks(&system, tenant).await;
-        assert_eq!(left.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), [other.id]);
-    })
-    .await;
+    assert!(again.interrupt().await.0.success());
+    let left = webhooks(&system, tenant).await;
+    assert_eq!(left.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), [other.id]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_secret_a_slow_answer_and_no_delivery_are_told() {
-    System::run(Options { timeout: "1s", ..Options::default() }, async |system| {
-        let tenant = Uuid::new_v4();
-        let wrong = format!("whsec_{}", "0123456789abcdef".repeat(4));
-        let mut listening = Listening::start(&system, &["--secret", &wrong, "--delay", "1m"]).await;
-        let webhook = system.admin(tenant).await.create(&listening.url, &["quote.closed"]).await;
-        published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
+    let system = TestSystem::running(Options { timeout: "1s", ..Options::default() }).await;
+    let tenant = Uuid::new_v4();
+    let wrong = format!("whsec_{}", "0123456789abcdef".repeat(4));
+    let mut listening = Listening::start(&system, &["--secret", &wrong, "--delay", "1m"]).await;
+    let webhook = system.admin(tenant).await.create(&listening.url, &["quote.closed"]).await;
+    published(&system, &["quote.closed", "--tenant", &tenant.to_string()]).await;
 
-        let fault = "the signature does not match: the secret is another one, or the body was changed";
-        assert_eq!(listening.line("X-Service-Signature").await, format!("  ✗ X-Service-Signature: {fault}"));
-        assert_eq!(listening.line("webhook-signature").await, format!("  ✗ webhook-signature: {fault}"));
-        let hung_up = listening.line("no answer").await;
-        assert!(hung_up.contains("the service closed the connection after "), "{hung_up}");
-        assert!(listening.interrupt().await.0.success());
+    let fault = "the signature does not match: the secret is another one, or the body was changed";
+    assert_eq!(listening.line("X-Service-Signature").await, format!("  ✗ X-Service-Signature: {fault}"));
+    assert_eq!(listening.line("webhook-signature").await, format!("  ✗ webhook-signature: {fault}"));
+    let hung_up = listening.line("no answer").await;
+    assert!(hung_up.contains("the service closed the connection after "), "{hung_up}");
+    assert!(listening.interrupt().await.0.success());
 
-        let mut checked = Listening::start(&system, &["--secret", &webhook.secret]).await;
-        system
-            .admin(tenant)
-            .await
-            .patch(&format!("/api/v1/webhooks/{}/", webhook.id), &json!({"url": checked.url}))
-            .await;
-        assert_eq!(checked.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
-        assert!(connect_trusting_nobody(&checked.url).await.is_err());
-        checked.line("no TLS with 127.0.0.1").await;
-        let port = checked.url.trim_end_matches('/').rsplit_once(':').unwrap().1.to_owned();
-        let mut plain = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
-        plain.write_all(b"POST / HTTP/1.1\r\n\r\n").await.unwrap();
-        checked.line("the client does not speak TLS: the URL must begin with https://").await;
-    })
-    .await;
+    let mut checked = Listening::start(&system, &["--secret", &webhook.secret]).await;
+    system.admin(tenant).await.patch(&format!("/api/v1/webhooks/{}/", webhook.id), &json!({"url": checked.url})).await;
+    assert_eq!(checked.line("X-Service-Signature").await, "  ✓ X-Service-Signature");
+    assert!(connect_trusting_nobody(&checked.url).await.is_err());
+    checked.line("no TLS with 127.0.0.1").await;
+    let port = checked.url.trim_end_matches('/').rsplit_once(':').unwrap().1.to_owned();
+    let mut plain = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
+    plain.write_all(b"POST / HTTP/1.1\r\n\r\n").await.unwrap();
+    checked.line("the client does not speak TLS: the URL must begin with https://").await;
 }
 
 async fn connect_trusting_nobody(url: &str) -> std::io::Result<()> {
@@ -316,90 +299,81 @@ async fn program(body: &'static str) -> (String, Arc<Mutex<Vec<(Request<()>, Byt
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_is_forwarded_as_it_came_and_the_programs_answer_goes_back() {
     let options = Options { schedule: "1h,2h,3h,4h,5h,6h", ..Options::default() };
-    System::run(options, async |system| {
-        let (tenant, (url, got)) = (Uuid::new_v4(), program("unknown quote").await);
-        let mut listening = Listening::registered(&system, tenant, &["--forward", &url]).await;
-        published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
+    let system = TestSystem::running(options).await;
+    let (tenant, (url, got)) = (Uuid::new_v4(), program("unknown quote").await);
+    let mut listening = Listening::registered(&system, tenant, &["--forward", &url]).await;
+    published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
 
-        listening.line("→ 422 after ").await;
-        let (head, body) = got.lock().remove(0);
-        assert_eq!(head.uri().to_string(), "/hooks?a=1");
-        assert_eq!(head.headers()["x-service-event"], "quote.accepted");
-        let envelope: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(envelope["event_type"], "quote.accepted");
-        let admin = system.admin(tenant).await;
-        let webhook = webhooks(&system, tenant).await.remove(0);
-        let id = head.headers()["x-service-webhook-id"].to_str().unwrap().to_owned();
-        let path = format!("/api/v1/webhooks/{}/deliveries/{id}/", webhook["id"].as_str().unwrap());
-        let attempt = end_to_end::wait::eventually("the attempt is recorded", SOON, || async {
-            admin.get(&path).await.json()["attempt_log"].get(0).cloned()
-        })
-        .await;
-        assert_eq!((&attempt["status"], &attempt["response_body"]), (&json!(422), &json!("unknown quote")));
-        assert!(listening.interrupt().await.0.success());
-
-        let (url, _) = program("long ".repeat(20_000).leak()).await;
-        let mut long = Listening::registered(&system, tenant, &["--forward", &url]).await;
-        published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
-        long.line("→ 422 after ").await;
-        assert!(long.interrupt().await.0.success());
-
-        let mut away = Listening::registered(&system, tenant, &["--forward", "http://127.0.0.1:1/"]).await;
-        published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
-        let line = away.line("→ 502 after ").await;
-        assert!(line.contains("--forward: the request failed: ") && line.contains("refused"), "{line}");
+    listening.line("→ 422 after ").await;
+    let (head, body) = got.lock().remove(0);
+    assert_eq!(head.uri().to_string(), "/hooks?a=1");
+    assert_eq!(head.headers()["x-service-event"], "quote.accepted");
+    let envelope: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(envelope["event_type"], "quote.accepted");
+    let admin = system.admin(tenant).await;
+    let webhook = webhooks(&system, tenant).await.remove(0);
+    let id = head.headers()["x-service-webhook-id"].to_str().unwrap().to_owned();
+    let path = format!("/api/v1/webhooks/{}/deliveries/{id}/", webhook["id"].as_str().unwrap());
+    let attempt = end_to_end::wait::eventually("the attempt is recorded", SOON, || async {
+        admin.get(&path).await.json()["attempt_log"].get(0).cloned()
     })
     .await;
+    assert_eq!((&attempt["status"], &attempt["response_body"]), (&json!(422), &json!("unknown quote")));
+    assert!(listening.interrupt().await.0.success());
+
+    let (url, _) = program("long ".repeat(20_000).leak()).await;
+    let mut long = Listening::registered(&system, tenant, &["--forward", &url]).await;
+    published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
+    long.line("→ 422 after ").await;
+    assert!(long.interrupt().await.0.success());
+
+    let mut away = Listening::registered(&system, tenant, &["--forward", "http://127.0.0.1:1/"]).await;
+    published(&system, &["quote.accepted", "--tenant", &tenant.to_string()]).await;
+    let line = away.line("→ 502 after ").await;
+    assert!(line.contains("--forward: the request failed: ") && line.contains("refused"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn elsewhere_an_authority_is_made_and_the_settings_that_it_needs_are_printed() {
-    System::shared(async |system| {
-        let folder = Path::new(&authority(&system)).join("new/one");
-        let folder_text = folder.display().to_string();
-        let arguments = ["listen", "--listen", "127.0.0.1:0", "--authority", &folder_text];
-        let mut elsewhere = command(&system, &arguments);
-        elsewhere.env_remove("WEBHOOKS__EGRESS__ALLOWED_NETWORKS");
-        let mut listening = Listening::spawn(elsewhere).await;
-        let setting = listening.line("EXTRA_CA_FILE").await;
-        let file = folder.join("authority.pem").canonicalize().unwrap();
-        assert_eq!(setting, format!("  the dispatchers need WEBHOOKS__EGRESS__EXTRA_CA_FILE={}", file.display()));
-        listening.line("WEBHOOKS__EGRESS__ALLOWED_NETWORKS=127.0.0.0/8,::1/128").await;
-        listening.line("signatures are not verified").await;
-        assert!(listening.interrupt().await.0.success());
-        let made = std::fs::read(&file).unwrap();
+    let system = TestSystem::shared().await;
+    let folder = Path::new(&authority(&system)).join("new/one");
+    let folder_text = folder.display().to_string();
+    let arguments = ["listen", "--listen", "127.0.0.1:0", "--authority", &folder_text];
+    let mut elsewhere = command(&system, &arguments);
+    elsewhere.env_remove("WEBHOOKS__EGRESS__ALLOWED_NETWORKS");
+    let mut listening = Listening::spawn(elsewhere).await;
+    let setting = listening.line("EXTRA_CA_FILE").await;
+    let file = folder.join("authority.pem").canonicalize().unwrap();
+    assert_eq!(setting, format!("  the dispatchers need WEBHOOKS__EGRESS__EXTRA_CA_FILE={}", file.display()));
+    listening.line("WEBHOOKS__EGRESS__ALLOWED_NETWORKS=127.0.0.0/8,::1/128").await;
+    listening.line("signatures are not verified").await;
+    assert!(listening.interrupt().await.0.success());
+    let made = std::fs::read(&file).unwrap();
 
-        let mut again = command(&system, &arguments);
-        again.env("WEBHOOKS__EGRESS__EXTRA_CA_FILE", &file);
-        let mut listening = Listening::spawn(again).await;
-        listening.line("signatures are not verified").await;
-        assert!(!listening.shown.iter().any(|line| line.contains("the dispatchers need")), "{:?}", listening.shown);
-        assert_eq!(std::fs::read(&file).unwrap(), made, "the authority stays");
-    })
-    .await;
+    let mut again = command(&system, &arguments);
+    again.env("WEBHOOKS__EGRESS__EXTRA_CA_FILE", &file);
+    let mut listening = Listening::spawn(again).await;
+    listening.line("signatures are not verified").await;
+    assert!(!listening.shown.iter().any(|line| line.contains("the dispatchers need")), "{:?}", listening.shown);
+    assert_eq!(std::fs::read(&file).unwrap(), made, "the authority stays");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_secret_it_needs_no_settings_of_the_service() {
-    System::shared(async |system| {
-        let (folder, secret) = (authority(&system), format!("whsec_{}", "0123456789abcdef".repeat(4)));
-        let listen = |arguments: &[&str]| {
-            let mut command = Command::new(binary("webhookctl"));
-            command.args(["listen", "--listen", "127.0.0.1:0", "--authority", &folder]).args(arguments);
-            command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
-            command
-        };
-        let mut listening = Listening::spawn(listen(&["--secret", &secret])).await;
-        listening.line("the dispatchers need WEBHOOKS__EGRESS__EXTRA_CA_FILE=").await;
-        listening.line("the dispatchers need WEBHOOKS__EGRESS__ALLOWED_NETWORKS=").await;
-        assert!(listening.interrupt().await.0.success());
+    let system = TestSystem::shared().await;
+    let (folder, secret) = (authority(&system), format!("whsec_{}", "0123456789abcdef".repeat(4)));
+    let listen = |arguments: &[&str]| {
+        let listen = ["listen", "--listen", "127.0.0.1:0", "--authority", &folder];
+        commands::command("webhookctl", &HashMap::new(), &[&listen, arguments].concat())
+    };
+    let mut listening = Listening::spawn(listen(&["--secret", &secret])).await;
+    listening.line("the dispatchers need WEBHOOKS__EGRESS__EXTRA_CA_FILE=").await;
+    listening.line("the dispatchers need WEBHOOKS__EGRESS__ALLOWED_NETWORKS=").await;
+    assert!(listening.interrupt().await.0.success());
 
-        let tenant = Uuid::new_v4().to_string();
-        let output = listen(&["--register", "--tenant", &tenant]).output().await.unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && said.contains("are not set"), "{said}");
-    })
-    .await;
+    let tenant = Uuid::new_v4().to_string();
+    let Ran { code, err, .. } = run(listen(&["--register", "--tenant", &tenant])).await;
+    assert!(code == 2 && err.contains("are not set"), "{err}");
 }
 
 /// A file with this text, in the system's own folder.
@@ -411,84 +385,77 @@ fn file(system: &System, name: &str, text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_of_a_file_arrives_byte_for_byte_and_gaps_are_filled() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["stock_receipt.completed"]).await;
-        let data = r#"{"total":1.10, "n":123456789012345678901234567890}"#;
-        let draft =
-            file(&system, "draft.json", &format!("{{\"event_type\":\"stock_receipt.completed\",\"data\":{data}}}\n"));
-        published(&system, &["--file", &draft, "--tenant", &tenant.to_string()]).await;
-        let whole = published(&system, &["--file", &draft, "--tenant", &tenant.to_string(), "--dry-run"]).await;
-        let event: Value = serde_json::from_str(&whole).unwrap();
-        let whole = file(&system, "whole.json", &whole);
-        for _ in 0..2 {
-            let said = published(&system, &["--file", &whole]).await;
-            assert!(said.contains(event["event_id"].as_str().unwrap()), "{said}");
-        }
-        published(
-            &system,
-            &["stock_receipt.completed", "--tenant", &tenant.to_string(), "--count", "30", "--rate", "500"],
-        )
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["stock_receipt.completed"]).await;
+    let data = r#"{"total":1.10, "n":123456789012345678901234567890}"#;
+    let draft =
+        file(&system, "draft.json", &format!("{{\"event_type\":\"stock_receipt.completed\",\"data\":{data}}}\n"));
+    published(&system, &["--file", &draft, "--tenant", &tenant.to_string()]).await;
+    let whole = published(&system, &["--file", &draft, "--tenant", &tenant.to_string(), "--dry-run"]).await;
+    let event: Value = serde_json::from_str(&whole).unwrap();
+    let whole = file(&system, "whole.json", &whole);
+    for _ in 0..2 {
+        let said = published(&system, &["--file", &whole]).await;
+        assert!(said.contains(event["event_id"].as_str().unwrap()), "{said}");
+    }
+    published(&system, &["stock_receipt.completed", "--tenant", &tenant.to_string(), "--count", "30", "--rate", "500"])
         .await;
 
-        let received = receiver.wait_for(32, SOON).await;
-        for one in &received {
-            verify(one, &webhook.secret).unwrap();
-        }
-        let as_given = received.iter().filter(|one| String::from_utf8_lossy(&one.body).contains(data)).count();
-        assert_eq!(as_given, 2, "the same event twice makes one delivery");
-        let stored = format!("SELECT count(*) FROM events WHERE tenant_id = '{tenant}'");
-        assert_eq!(system.count(&stored).await, 32);
-    })
-    .await;
+    let received = receiver.wait_for(32, SOON).await;
+    for one in &received {
+        verify(one, &webhook.secret).unwrap();
+    }
+    let as_given = received.iter().filter(|one| String::from_utf8_lossy(&one.body).contains(data)).count();
+    assert_eq!(as_given, 2, "the same event twice makes one delivery");
+    let stored = format!("SELECT count(*) FROM events WHERE tenant_id = '{tenant}'");
+    assert_eq!(system.count(&stored).await, 32);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_published_is_told_and_nothing_is_published() {
-    System::prepared(Options::default(), async |system| {
-        let tenant = Uuid::new_v4().to_string();
-        let with = |members: &str| format!("{{\"event_type\":\"quote.closed\",{members}\"data\":{{}}}}");
-        let bad = [
-            ("not JSON".to_owned(), "not a JSON object"),
-            ("[]".to_owned(), "not a JSON object"),
-            ("{}".to_owned(), "\"data\" is a required property"),
-            (with("\"event_id\":\"7\","), "event_id: \"7\" is not a \"uuid\""),
-            (with("\"tenant_id\":7,"), "tenant_id: 7 is not of type \"string\""),
-            (with("\"timestamp\":\"yesterday\","), "timestamp: \"yesterday\" is not a \"date-time\""),
-            (with("\"timestamp\":\"2020-01-01T00:00:00Z\","), "retention.keep"),
-            (with("").replace("quote.closed", "quote.reopened"), "event_type: \"quote.reopened\" is not one of"),
-            (with("\"data\":{},"), "duplicate field `data`"),
-        ];
-        for (text, fault) in bad {
-            let path = file(&system, "bad.json", &text);
-            let (code, said) = publish(&system, &["--file", &path, "--tenant", &tenant]).await;
-            assert!(code == Some(1) && said.contains(fault), "{text}: {said}");
-        }
-        for (arguments, fault) in [
-            (vec!["quote.closed"], "--tenant"),
-            (vec!["quote.reopened", "--tenant", &tenant], "unknown event type"),
-            (vec!["--file", "/nowhere.json", "--tenant", &tenant], "--file /nowhere.json: cannot be read"),
-            (vec![], "EVENT_TYPE"),
-        ] {
-            let (code, said) = publish(&system, &arguments).await;
-            assert!(code == Some(2) && said.contains(fault), "{arguments:?}: {said}");
-        }
-        let mut away = command(&system, &["publish", "quote.closed", "--tenant", &tenant]);
-        away.env("WEBHOOKS__BROKER__URL", "amqp://127.0.0.1:1").env("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s");
-        let output = timeout(SOON, away.output()).await.unwrap().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains("Connection refused"), "{said}");
-        let mut unread = command(&system, &["publish", "quote.closed", "--tenant", &tenant, "--dry-run"]);
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let unread = unread.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-        let output = timeout(SOON, unread.wait_with_output()).await.unwrap().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), said.as_str()), (Some(141), ""), "nobody reads its output");
+    let system = TestSystem::prepared(Options::default()).await;
+    let tenant = Uuid::new_v4().to_string();
+    let with = |members: &str| format!("{{\"event_type\":\"quote.closed\",{members}\"data\":{{}}}}");
+    let bad = [
+        ("not JSON".to_owned(), "not a JSON object"),
+        ("[]".to_owned(), "not a JSON object"),
+        ("{}".to_owned(), "\"data\" is a required property"),
+        (with("\"event_id\":\"7\","), "event_id: \"7\" is not a \"uuid\""),
+        (with("\"tenant_id\":7,"), "tenant_id: 7 is not of type \"string\""),
+        (with("\"timestamp\":\"yesterday\","), "timestamp: \"yesterday\" is not a \"date-time\""),
+        (with("\"timestamp\":\"2020-01-01T00:00:00Z\","), "retention.keep"),
+        (with("").replace("quote.closed", "quote.reopened"), "event_type: \"quote.reopened\" is not one of"),
+        (with("\"data\":{},"), "duplicate field `data`"),
+    ];
+    for (text, fault) in bad {
+        let path = file(&system, "bad.json", &text);
+        let (code, said) = publish(&system, &["--file", &path, "--tenant", &tenant]).await;
+        assert!(code == Some(1) && said.contains(fault), "{text}: {said}");
+    }
+    for (arguments, fault) in [
+        (vec!["quote.closed"], "--tenant"),
+        (vec!["quote.reopened", "--tenant", &tenant], "unknown event type"),
+        (vec!["--file", "/nowhere.json", "--tenant", &tenant], "--file /nowhere.json: cannot be read"),
+        (vec![], "EVENT_TYPE"),
+    ] {
+        let (code, said) = publish(&system, &arguments).await;
+        assert!(code == Some(2) && said.contains(fault), "{arguments:?}: {said}");
+    }
+    let mut away = command(&system, &["publish", "quote.closed", "--tenant", &tenant]);
+    away.env("WEBHOOKS__BROKER__URL", "amqp://127.0.0.1:1").env("WEBHOOKS__BROKER__CONFIRM_TIMEOUT", "1s");
+    let output = timeout(SOON, away.output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("Connection refused"), "{said}");
+    let mut unread = command(&system, &["publish", "quote.closed", "--tenant", &tenant, "--dry-run"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let unread = unread.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = timeout(SOON, unread.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.as_str()), (Some(141), ""), "nobody reads its output");
 
-        published(&system, &["quote.closed", "--tenant", &tenant]).await;
-        assert_eq!(system.upstream.ready(&system.names.events()).await, 1, "only the good one is there");
-    })
-    .await;
+    published(&system, &["quote.closed", "--tenant", &tenant]).await;
+    assert_eq!(system.upstream.ready(&system.names.events()).await, 1, "only the good one is there");
 }

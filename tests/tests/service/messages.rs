@@ -7,8 +7,8 @@ use end_to_end::{
     outsider::Outsider,
     receiver::{Receiver, always, verify},
     servers::repository,
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, TestSystem, metric},
+    wait::{SOON, until},
 };
 use jsonschema::Validator;
 use lapin::{
@@ -36,7 +36,7 @@ fn assert_fits(schema: &Validator, message: &[u8]) -> Value {
 /// Waits until a queue holds messages and takes them. There must be exactly `count`.
 async fn take_all(broker: &Outsider, queue: &str, count: usize) -> Vec<BasicGetMessage> {
     let what = format!("{count} messages are on {queue}");
-    eventually(&what, SOON, || async { (broker.ready(queue).await as usize >= count).then_some(()) }).await;
+    until(&what, SOON, || async { broker.ready(queue).await as usize >= count }).await;
     let mut taken = Vec::new();
     while let Some(message) = broker.take(queue).await {
         taken.push(message);
@@ -55,50 +55,48 @@ fn headers(message: &BasicGetMessage) -> BTreeMap<String, String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_jobs_retries_and_envelopes_of_all_seven_types_fit_their_schemas() {
     let options = Options { schedule: "1h,2h,3h,4h,5h,6h", ..Options::default() };
-    System::prepared(options, async |system| {
-        let (tenant, broker, names) = (Uuid::new_v4(), &system.upstream, &system.names);
-        system.start(Service::Api).await;
-        let receiver = Receiver::start(&system.ca, always(503));
-        let types = EventType::ALL.map(EventType::as_str);
-        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &types).await;
-        let events = EventType::ALL.map(|event_type| Event::now(event_type, tenant));
-        broker.publish(&events).await;
-        for (event, message) in events.iter().zip(take_all(broker, &names.events(), 7).await) {
-            assert_fits(&schema("event"), &message.data);
-            assert_eq!(message.data, event.to_message());
-        }
+    let system = TestSystem::prepared(options).await;
+    let (tenant, broker, names) = (Uuid::new_v4(), &system.upstream, &system.names);
+    system.start(Service::Api).await;
+    let receiver = Receiver::start(&system.ca, always(503));
+    let types = EventType::ALL.map(EventType::as_str);
+    let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &types).await;
+    let events = EventType::ALL.map(|event_type| Event::now(event_type, tenant));
+    broker.publish(&events).await;
+    for (event, message) in events.iter().zip(take_all(broker, &names.events(), 7).await) {
+        assert_fits(&schema("event"), &message.data);
+        assert_eq!(message.data, event.to_message());
+    }
 
-        system.start(Service::Ingest).await;
-        broker.publish(&events).await;
-        let jobs = take_all(broker, &names.main(), 7).await;
-        for job in &jobs {
-            assert_eq!(assert_fits(&schema("job"), &job.data)["attempt"], 1);
-            assert_eq!(*job.properties.delivery_mode(), Some(2), "a job survives a restart of the broker");
-            assert_eq!(job.properties.content_type().as_ref().unwrap().as_str(), "application/json");
-            assert!(headers(job).is_empty() && job.properties.expiration().is_none());
-            broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
-        }
+    system.start(Service::Ingest).await;
+    broker.publish(&events).await;
+    let jobs = take_all(broker, &names.main(), 7).await;
+    for job in &jobs {
+        assert_eq!(assert_fits(&schema("job"), &job.data)["attempt"], 1);
+        assert_eq!(*job.properties.delivery_mode(), Some(2), "a job survives a restart of the broker");
+        assert_eq!(job.properties.content_type().as_ref().unwrap().as_str(), "application/json");
+        assert!(headers(job).is_empty() && job.properties.expiration().is_none());
+        broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
+    }
 
-        system.start(Service::Dispatcher).await;
-        let received = receiver.wait_for(7, SOON).await;
-        for one in &received {
-            verify(one, &webhook.secret).unwrap();
-            let envelope = assert_fits(&schema("envelope"), &one.body);
-            let event = events.iter().find(|event| envelope["event_type"] == event.event_type.as_str()).unwrap();
-            assert_eq!(envelope["tenant_id"], tenant.to_string());
-            assert!(String::from_utf8_lossy(&one.body).contains(&event.data), "data passes through byte for byte");
-        }
-        for retry in take_all(broker, &system.retry_queues()[0], 7).await {
-            let fields = assert_fits(&schema("job"), &retry.data);
-            assert_eq!(fields["attempt"], 2);
-            let id = fields["delivery_id"].as_str();
-            assert!(received.iter().any(|one| one.header("x-service-webhook-id") == id), "the retry keeps the id");
-            let expiration: u64 = retry.properties.expiration().as_ref().unwrap().as_str().parse().unwrap();
-            assert!((3_500_000..=3_600_000).contains(&expiration), "{expiration} ms");
-            assert!(headers(&retry).is_empty());
-        }
-    })
-    .await;
+    system.start(Service::Dispatcher).await;
+    let received = receiver.wait_for(7, SOON).await;
+    for one in &received {
+        verify(one, &webhook.secret).unwrap();
+        let envelope = assert_fits(&schema("envelope"), &one.body);
+        let event = events.iter().find(|event| envelope["event_type"] == event.event_type.as_str()).unwrap();
+        assert_eq!(envelope["tenant_id"], tenant.to_string());
+        assert!(String::from_utf8_lossy(&one.body).contains(&event.data), "data passes through byte for byte");
+    }
+    for retry in take_all(broker, &system.retry_queues()[0], 7).await {
+        let fields = assert_fits(&schema("job"), &retry.data);
+        assert_eq!(fields["attempt"], 2);
+        let id = fields["delivery_id"].as_str();
+        assert!(received.iter().any(|one| one.header("x-service-webhook-id") == id), "the retry keeps the id");
+        let expiration: u64 = retry.properties.expiration().as_ref().unwrap().as_str().parse().unwrap();
+        assert!((3_500_000..=3_600_000).contains(&expiration), "{expiration} ms");
+        assert!(headers(&retry).is_empty());
+    }
 }
 
 /// A message that is no usable event, the reason of its rejection, and a part of the detail.
@@ -248,54 +246,52 @@ fn jobs_and_envelopes_have_no_further_members() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_among_good_events_is_parked_with_its_reason_and_the_good_ones_arrive_once() {
-    System::prepared(Options::default(), async |system| {
-        let (tenant, broker) = (Uuid::new_v4(), &system.upstream);
-        system.start(Service::Api).await;
-        system.start(Service::Dispatcher).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let mut garbage: Vec<_> = [no_json(), no_event(), too_large()].into_iter().flatten().collect();
-        let mut good = Vec::new();
-        for Garbage { body, .. } in &garbage {
-            broker.publish_raw("quote.accepted", body).await;
-            let event = Event::now(EventType::QuoteClosed, tenant);
-            broker.publish(std::slice::from_ref(&event)).await;
-            good.push(event);
-        }
-        let largest = Event { tenant, ..with_data_of(256 * 1024) };
-        broker.publish(std::slice::from_ref(&largest)).await;
-        good.push(largest);
+    let system = TestSystem::prepared(Options::default()).await;
+    let (tenant, broker) = (Uuid::new_v4(), &system.upstream);
+    system.start(Service::Api).await;
+    system.start(Service::Dispatcher).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    let mut garbage: Vec<_> = [no_json(), no_event(), too_large()].into_iter().flatten().collect();
+    let mut good = Vec::new();
+    for Garbage { body, .. } in &garbage {
+        broker.publish_raw("quote.accepted", body).await;
+        let event = Event::now(EventType::QuoteClosed, tenant);
+        broker.publish(std::slice::from_ref(&event)).await;
+        good.push(event);
+    }
+    let largest = Event { tenant, ..with_data_of(256 * 1024) };
+    broker.publish(std::slice::from_ref(&largest)).await;
+    good.push(largest);
 
-        let ops = system.start(Service::Ingest).await;
-        let (parked_count, good_count) = (garbage.len(), good.len());
-        receiver.wait_for(good_count, SOON).await;
-        for message in take_all(broker, &system.names.rejected(), parked_count).await {
-            let fits = garbage.iter().position(|garbage| garbage.body == message.data);
-            let Garbage { reason, detail, .. } = garbage.swap_remove(fits.expect("the body is untouched"));
-            assert_parked(&message, reason, detail);
-        }
-        eventually("nothing is under way", SOON, || async {
-            let open = "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'";
-            let waiting = broker.ready(&system.names.events()).await + broker.ready(&system.names.main()).await;
-            (waiting == 0 && system.count(open).await == 0).then_some(())
-        })
-        .await;
-
-        let count = |what| async move { metric(ops, what).await as usize };
-        assert_eq!(count(r#"webhooks_ingest_events_total{outcome="rejected"}"#).await, parked_count);
-        assert_eq!(count(r#"webhooks_ingest_events_total{outcome="accepted"}"#).await, good_count);
-        assert_eq!(count("webhooks_ingest_batch_size_sum").await, parked_count + good_count);
-        let batches = count("webhooks_ingest_batch_size_count").await;
-        assert!(batches < good_count, "good and bad ones shared {batches} batches");
-        let bodies: Vec<_> = receiver.received().into_iter().map(|one| one.body).collect();
-        assert_eq!(bodies.len(), good_count, "each once");
-        for event in &good {
-            let time: Timestamp = event.timestamp.parse().unwrap();
-            let carries = |body: &bytes::Bytes| String::from_utf8_lossy(body).contains(&format!(r#""{time}""#));
-            assert!(bodies.iter().any(carries), "{} of {time}", event.id);
-        }
+    let ops = system.start(Service::Ingest).await;
+    let (parked_count, good_count) = (garbage.len(), good.len());
+    receiver.wait_for(good_count, SOON).await;
+    for message in take_all(broker, &system.names.rejected(), parked_count).await {
+        let fits = garbage.iter().position(|garbage| garbage.body == message.data);
+        let Garbage { reason, detail, .. } = garbage.swap_remove(fits.expect("the body is untouched"));
+        assert_parked(&message, reason, detail);
+    }
+    until("nothing is under way", SOON, || async {
+        let open = "SELECT count(*) FROM deliveries WHERE state <> 'succeeded'";
+        let waiting = broker.ready(&system.names.events()).await + broker.ready(&system.names.main()).await;
+        waiting == 0 && system.count(open).await == 0
     })
     .await;
+
+    let count = |what| async move { metric(ops, what).await as usize };
+    assert_eq!(count(r#"webhooks_ingest_events_total{outcome="rejected"}"#).await, parked_count);
+    assert_eq!(count(r#"webhooks_ingest_events_total{outcome="accepted"}"#).await, good_count);
+    assert_eq!(count("webhooks_ingest_batch_size_sum").await, parked_count + good_count);
+    let batches = count("webhooks_ingest_batch_size_count").await;
+    assert!(batches < good_count, "good and bad ones shared {batches} batches");
+    let bodies: Vec<_> = receiver.received().into_iter().map(|one| one.body).collect();
+    assert_eq!(bodies.len(), good_count, "each once");
+    for event in &good {
+        let time: Timestamp = event.timestamp.parse().unwrap();
+        let carries = |body: &bytes::Bytes| String::from_utf8_lossy(body).contains(&format!(r#""{time}""#));
+        assert!(bodies.iter().any(carries), "{} of {time}", event.id);
+    }
 }
 
 fn assert_parked(message: &BasicGetMessage, reason: &str, detail: &str) {
@@ -331,49 +327,43 @@ fn properties_for_the_broker(user: &str) -> BasicProperties {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn properties_of_a_published_message_are_not_passed_on() {
-    System::prepared(Options::default(), async |system| {
-        let (tenant, broker, names) = (Uuid::new_v4(), &system.upstream, &system.names);
-        system.start(Service::Api).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let settings = system.settings();
-        let url: url::Url = settings.broker.url.expose().split(',').next().unwrap().parse().unwrap();
-        let properties = properties_for_the_broker(url.username());
-        let event = Event::now(EventType::QuoteClosed, tenant);
-        system.start(Service::Ingest).await;
-        broker.publish_described("quote.accepted", b"no event", properties.clone()).await;
-        // Copies of a message to one queue are one.
-        broker.publish_described("quote.closed", &event.to_message(), properties).await;
-        let job = take_all(broker, &names.main(), 1).await.remove(0);
-        let parked = take_all(broker, &names.rejected(), 1).await.remove(0);
-        assert_parked(&parked, MALFORMED, "");
-        assert!(headers(&job).is_empty(), "{:?}", job.properties);
-        for message in [&job, &parked] {
-            let said = &message.properties;
-            let values = (said.user_id(), said.priority(), said.reply_to(), said.correlation_id(), said.expiration());
-            assert_eq!(values, (&None, &None, &None, &None, &None));
-            assert_eq!(*said.delivery_mode(), Some(2), "it survives a restart of the broker");
-        }
-        broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
-        system.start(Service::Dispatcher).await;
-        receiver.wait_for(1, SOON).await;
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let (tenant, broker, names) = (Uuid::new_v4(), &system.upstream, &system.names);
+    system.start(Service::Api).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    let settings = system.settings();
+    let url: url::Url = settings.broker.url.expose().split(',').next().unwrap().parse().unwrap();
+    let properties = properties_for_the_broker(url.username());
+    let event = Event::now(EventType::QuoteClosed, tenant);
+    system.start(Service::Ingest).await;
+    broker.publish_described("quote.accepted", b"no event", properties.clone()).await;
+    // Copies of a message to one queue are one.
+    broker.publish_described("quote.closed", &event.to_message(), properties).await;
+    let job = take_all(broker, &names.main(), 1).await.remove(0);
+    let parked = take_all(broker, &names.rejected(), 1).await.remove(0);
+    assert_parked(&parked, MALFORMED, "");
+    assert!(headers(&job).is_empty(), "{:?}", job.properties);
+    for message in [&job, &parked] {
+        let said = &message.properties;
+        let values = (said.user_id(), said.priority(), said.reply_to(), said.correlation_id(), said.expiration());
+        assert_eq!(values, (&None, &None, &None, &None, &None));
+        assert_eq!(*said.delivery_mode(), Some(2), "it survives a restart of the broker");
+    }
+    broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
+    system.start(Service::Dispatcher).await;
+    receiver.wait_for(1, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deeply_nested_data_within_the_limit_arrives_as_it_came() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let data = format!("{}1{}", r#"{"a":"#.repeat(40_000), "}".repeat(40_000));
-        let event = Event::now(EventType::QuoteClosed, tenant).with_data(data.clone());
-        system.upstream.publish(&[event]).await;
-        let body = receiver.wait_for(1, SOON).await.remove(0).body;
-        assert!(String::from_utf8_lossy(&body).ends_with(&format!(r#""data":{data}}}"#)));
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    let data = format!("{}1{}", r#"{"a":"#.repeat(40_000), "}".repeat(40_000));
+    let event = Event::now(EventType::QuoteClosed, tenant).with_data(data.clone());
+    system.upstream.publish(&[event]).await;
+    let body = receiver.wait_for(1, SOON).await.remove(0).body;
+    assert!(String::from_utf8_lossy(&body).ends_with(&format!(r#""data":{data}}}"#)));
 }
 
 /// More than the minute after which bindings are declared again.

@@ -7,10 +7,9 @@ use end_to_end::{
     odd_publisher::{OddProperties, OddPublisher, TEXT_PROPERTIES, long, short},
     processes::Process,
     proxy::Mode,
-    receiver::{Receiver, always},
-    system::{Options, Service, System},
+    receiver::always,
+    system::{Options, Service, Subscriber, TestSystem},
 };
-use uuid::Uuid;
 
 /// The maximum time until everything behind such a message is delivered.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -46,30 +45,26 @@ fn odd_headers() -> Vec<(&'static str, Vec<u8>)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_with_odd_properties_are_delivered_with_those_behind_them() {
-    System::run(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let mut publisher = OddPublisher::connect(&system.amqp_url);
-        let texts = TEXT_PROPERTIES.map(|(what, bit)| (what, OddProperties::text(bit, b"caf\xe9 \xff\xfe")));
-        let headers = odd_headers().into_iter().map(|(what, table)| (what, OddProperties::headers(&table)));
-        let exchange = &system.names.events_exchange;
-        let mut published = 0;
-        for (what, properties) in texts.into_iter().chain(headers) {
-            let event = || Event::now(EventType::QuoteClosed, tenant);
-            publisher.publish(exchange, b"quote.closed", &properties, &event().to_message());
-            // A body without a byte: no event.
-            publisher.publish(exchange, b"quote.closed", &properties, b"");
-            system.upstream.publish(&std::array::from_fn::<_, 5, _>(|_| event())).await;
-            published += 6;
-            let delivered = receiver.try_wait_until(DEADLINE, |received| received.len() == published).await;
-            assert!(delivered.is_ok(), "{what}: {} of {published} were delivered", receiver.received().len());
-        }
-        let odd = u32::try_from(published / 6).unwrap();
-        system.upstream.wait_ready(&system.names.rejected(), odd, DEADLINE).await;
-        assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
-    })
-    .await;
+    let system = TestSystem::running(Options::default()).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    let mut publisher = OddPublisher::connect(&system.amqp_url);
+    let texts = TEXT_PROPERTIES.map(|(what, bit)| (what, OddProperties::text(bit, b"caf\xe9 \xff\xfe")));
+    let headers = odd_headers().into_iter().map(|(what, table)| (what, OddProperties::headers(&table)));
+    let exchange = &system.names.events_exchange;
+    let mut published = 0;
+    for (what, properties) in texts.into_iter().chain(headers) {
+        let event = || Event::now(EventType::QuoteClosed, tenant);
+        publisher.publish(exchange, b"quote.closed", &properties, &event().to_message());
+        // A body without a byte: no event.
+        publisher.publish(exchange, b"quote.closed", &properties, b"");
+        system.upstream.publish(&std::array::from_fn::<_, 5, _>(|_| event())).await;
+        published += 6;
+        let delivered = receiver.try_wait_until(DEADLINE, |received| received.len() == published).await;
+        assert!(delivered.is_ok(), "{what}: {} of {published} were delivered", receiver.received().len());
+    }
+    let odd = u32::try_from(published / 6).unwrap();
+    system.upstream.wait_ready(&system.names.rejected(), odd, DEADLINE).await;
+    assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
 }
 
 /// The same for a message that nobody can read: the broker delivers it 1,000 times, and parks it after 30 s on a machine that does
@@ -79,26 +74,20 @@ const UNREADABLE_DEADLINE: Duration = Duration::from_secs(5 * 60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_nobody_can_read_is_parked_by_the_broker_alone() {
     const TEXT: &str = "nobody can read this";
-    System::prepared(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        system.start(Service::Api).await;
-        system.start(Service::Dispatcher).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let (proxy, ingest) = Process::start_behind_proxy("event-ingest", system.variables.clone()).await;
-        proxy.set(Mode::EndAt(TEXT));
-        let mut events: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        events[3].data = format!(r#"{{"note":"{TEXT}"}}"#);
-        system.upstream.publish(&events).await;
-        receiver.wait_for(events.len() - 1, UNREADABLE_DEADLINE).await;
-        let names = &system.names;
-        system.upstream.wait_ready(&names.unreadable(), 1, UNREADABLE_DEADLINE).await;
-        for queue in [names.events(), names.rejected(), names.dead()] {
-            assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
-        }
-        let parked = system.upstream.take(&names.unreadable()).await.unwrap();
-        assert_eq!(parked.delivery.data, events[3].to_message());
-        assert_eq!(ingest.terminate().await.code(), Some(0));
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Dispatcher]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    let (proxy, ingest) = Process::start_behind_proxy("event-ingest", system.variables.clone()).await;
+    proxy.set(Mode::EndAt(TEXT));
+    let mut events = Event::closed(tenant, 20);
+    events[3].data = format!(r#"{{"note":"{TEXT}"}}"#);
+    system.upstream.publish(&events).await;
+    receiver.wait_for(events.len() - 1, UNREADABLE_DEADLINE).await;
+    let names = &system.names;
+    system.upstream.wait_ready(&names.unreadable(), 1, UNREADABLE_DEADLINE).await;
+    for queue in [names.events(), names.rejected(), names.dead()] {
+        assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
+    }
+    let parked = system.upstream.take(&names.unreadable()).await.unwrap();
+    assert_eq!(parked.delivery.data, events[3].to_message());
+    assert_eq!(ingest.terminate().await.code(), Some(0));
 }

@@ -1,17 +1,15 @@
 //! The description of the API and the API itself agree.
 use std::{fs, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::{Answer, Api},
     events::Event,
     history,
     receiver::{Receiver, Reply, behaviour},
     servers::repository,
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
 };
 use serde_json::{Value, json};
-use service_kit::Settings;
 use uuid::Uuid;
 
 fn committed() -> Value {
@@ -194,122 +192,120 @@ async fn of_refused_recoveries(system: &System, api: &Api, contract: &Contract, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_calls_answer_is_what_is_described() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let contract = Contract::served(&system.anonymous().await).await;
-        let answers = behaviour(|_, nth| Reply::status(if nth == 1 { 503 } else { 200 }).body("caf\u{e9}"));
-        let receiver = Receiver::start(&system.ca, answers);
-        let new = json!({"name": "A", "url": receiver.url("/in"), "events": ["quote.closed"]});
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let contract = Contract::served(&system.anonymous().await).await;
+    let answers = behaviour(|_, nth| Reply::status(if nth == 1 { 503 } else { 200 }).body("caf\u{e9}"));
+    let receiver = Receiver::start(&system.ca, answers);
+    let new = json!({"name": "A", "url": receiver.url("/in"), "events": ["quote.closed"]});
 
-        let created = api.post("/api/v1/webhooks/", &new).await;
-        contract.check("createWebhook", 201, &created);
-        let webhook = created.json()["id"].as_str().unwrap().to_owned();
-        let path = created.header("location").unwrap();
-        assert_eq!(path, format!("/api/v1/webhooks/{webhook}/"));
-        contract.check("listWebhooks", 200, &api.get("/api/v1/webhooks/?limit=1").await);
-        queries(&api, &contract, path).await;
-        contract.check("readWebhook", 200, &api.get(path).await);
-        contract.check("changeWebhook", 200, &api.patch(path, &json!({"name": "B"})).await);
-        contract.check("listEventTypes", 200, &api.get("/api/v1/event-types/").await);
+    let created = api.post("/api/v1/webhooks/", &new).await;
+    contract.check("createWebhook", 201, &created);
+    let webhook = created.json()["id"].as_str().unwrap().to_owned();
+    let path = created.header("location").unwrap();
+    assert_eq!(path, format!("/api/v1/webhooks/{webhook}/"));
+    contract.check("listWebhooks", 200, &api.get("/api/v1/webhooks/?limit=1").await);
+    queries(&api, &contract, path).await;
+    contract.check("readWebhook", 200, &api.get(path).await);
+    contract.check("changeWebhook", 200, &api.patch(path, &json!({"name": "B"})).await);
+    contract.check("listEventTypes", 200, &api.get("/api/v1/event-types/").await);
 
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let delivery = api.newest_in(&webhook, "succeeded").await["id"].as_str().unwrap().to_owned();
-        contract.check("testWebhook", 202, &api.ask(&format!("{path}test/")).await);
-        contract.check("listDeliveries", 200, &api.get(&format!("{path}deliveries/?limit=1")).await);
-        let one = format!("{path}deliveries/{delivery}/");
-        contract.check("readDelivery", 200, &api.get(&one).await);
-        contract.check("resendDelivery", 202, &api.ask(&format!("{one}resend/")).await);
-        history::dropped(&system, tenant, &webhook, 3).await;
-        let begun = api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await;
-        contract.check("recoverDeliveries", 202, &begun);
-        let count = json!({"from": "2026-01-01T00:00:00Z", "count_only": true});
-        contract.check("recoverDeliveries", 200, &api.post(&format!("{path}recover/"), &count).await);
-        let event = api.delivery(&webhook, &delivery).await["event_id"].as_str().unwrap().to_owned();
-        contract.check("readEvent", 200, &api.get(&format!("/api/v1/events/{event}/")).await);
-        contract.check("readRecovery", 200, &api.get(begun.header("location").unwrap()).await);
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let delivery = api.newest_in(&webhook, "succeeded").await["id"].as_str().unwrap().to_owned();
+    contract.check("testWebhook", 202, &api.ask(&format!("{path}test/")).await);
+    contract.check("listDeliveries", 200, &api.get(&format!("{path}deliveries/?limit=1")).await);
+    let one = format!("{path}deliveries/{delivery}/");
+    contract.check("readDelivery", 200, &api.get(&one).await);
+    contract.check("resendDelivery", 202, &api.ask(&format!("{one}resend/")).await);
+    history::dropped(&system, tenant, &webhook, 3).await;
+    let begun = api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await;
+    contract.check("recoverDeliveries", 202, &begun);
+    let count = json!({"from": "2026-01-01T00:00:00Z", "count_only": true});
+    contract.check("recoverDeliveries", 200, &api.post(&format!("{path}recover/"), &count).await);
+    let event = api.delivery(&webhook, &delivery).await["event_id"].as_str().unwrap().to_owned();
+    contract.check("readEvent", 200, &api.get(&format!("/api/v1/events/{event}/")).await);
+    contract.check("readRecovery", 200, &api.get(begun.header("location").unwrap()).await);
 
-        for (id, call) in [("readStats", "stats/"), ("listNotices", "notices/"), ("listHistory", "history/")] {
-            contract.check(id, 200, &api.get(&format!("{path}{call}")).await);
-            contract.check(id, 400, &api.get(&format!("{path}{call}?limit=x")).await);
-            contract.check(id, 404, &api.get(&format!("/api/v1/webhooks/{}/{call}", Uuid::new_v4())).await);
-        }
+    for (id, call) in [("readStats", "stats/"), ("listNotices", "notices/"), ("listHistory", "history/")] {
+        contract.check(id, 200, &api.get(&format!("{path}{call}")).await);
+        contract.check(id, 400, &api.get(&format!("{path}{call}?limit=x")).await);
+        contract.check(id, 404, &api.get(&format!("/api/v1/webhooks/{}/{call}", Uuid::new_v4())).await);
+    }
 
-        let under_way = format!("(webhook_id, leased_until, until) VALUES ('{webhook}', 'infinity', now())");
-        system.sql(&format!("INSERT INTO webhook_tasks {under_way}")).await;
-        contract.check("resendDelivery", 409, &api.ask(&format!("{one}resend/")).await);
-        of_refused_recoveries(&system, &api, &contract, path).await;
-        contract.check("cancelDeliveries", 202, &api.ask(&format!("{path}cancel/")).await);
+    let under_way = format!("(webhook_id, leased_until, until) VALUES ('{webhook}', 'infinity', now())");
+    system.sql(&format!("INSERT INTO webhook_tasks {under_way}")).await;
+    contract.check("resendDelivery", 409, &api.ask(&format!("{one}resend/")).await);
+    of_refused_recoveries(&system, &api, &contract, path).await;
+    contract.check("cancelDeliveries", 202, &api.ask(&format!("{path}cancel/")).await);
 
-        for (id, path) in [
-            ("readOpenApi", "openapi.json"),
-            ("readAsyncApi", "asyncapi.yaml"),
-            ("readSchema", "schemas/event.schema.json"),
-            ("readDocs", "docs/"),
-            ("readDocsStyle", "docs/style.css"),
-        ] {
-            contract.check(id, 200, &system.anonymous().await.get(&format!("/api/v1/{path}")).await);
-        }
-        contract.check("readSchema", 404, &system.anonymous().await.get("/api/v1/schemas/other.json").await);
-        contract.check("testWebhook", 409, &{
-            api.patch(path, &json!({"is_active": false})).await;
-            api.ask(&format!("{path}test/")).await
-        });
-        contract.check("deleteWebhook", 204, &api.delete(path).await);
-        contract.check("readWebhook", 404, &api.get(path).await);
-    })
-    .await;
+    for (id, path) in [
+        ("readOpenApi", "openapi.json"),
+        ("readAsyncApi", "asyncapi.yaml"),
+        ("readSchema", "schemas/event.schema.json"),
+        ("readDocs", "docs/"),
+        ("readDocsStyle", "docs/style.css"),
+    ] {
+        contract.check(id, 200, &system.anonymous().await.get(&format!("/api/v1/{path}")).await);
+    }
+    contract.check("readSchema", 404, &system.anonymous().await.get("/api/v1/schemas/other.json").await);
+    contract.check("testWebhook", 409, &{
+        api.patch(path, &json!({"is_active": false})).await;
+        api.ask(&format!("{path}test/")).await
+    });
+    contract.check("deleteWebhook", 204, &api.delete(path).await);
+    contract.check("readWebhook", 404, &api.get(path).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_calls_refuse_is_what_is_described() {
     let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
-    System::run(Options { settings, ..Options::default() }, async |system| {
-        let api = system.admin(Uuid::new_v4()).await;
-        let contract = Contract::served(&api).await;
-        let list = "/api/v1/webhooks/";
-        let new = json!({"name": "A", "url": "https://127.0.0.1:1/", "events": ["quote.closed"]});
-        contract.check("createWebhook", 201, &api.post(list, &new).await);
-        contract.check("createWebhook", 409, &api.post(list, &new).await);
-        contract.check("createWebhook", 400, &api.send("POST", list, &[JSON], "{").await);
-        contract.check("createWebhook", 401, &system.anonymous().await.post(list, &new).await);
-        let clerk = system.session(Uuid::new_v4(), "sales", Duration::from_secs(60)).await;
-        contract.check("createWebhook", 403, &clerk.post(list, &new).await);
-        let elsewhere = [JSON, ("origin", "https://elsewhere.example")];
-        contract.check("createWebhook", 403, &api.send("POST", list, &elsewhere, new.to_string()).await);
-        contract.check("createWebhook", 413, &api.send("POST", list, &[JSON], "[".repeat(65_537)).await);
-        contract.check("createWebhook", 415, &api.send("POST", list, &[], new.to_string()).await);
-        contract.check("createWebhook", 422, &api.post(list, &json!({"events": ["no"], "colour": 1})).await);
-        contract.check("listWebhooks", 400, &api.get(&format!("{list}?limit=0&page=2")).await);
+    let system = TestSystem::running(Options { settings, ..Options::default() }).await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let contract = Contract::served(&api).await;
+    let list = "/api/v1/webhooks/";
+    let new = json!({"name": "A", "url": "https://127.0.0.1:1/", "events": ["quote.closed"]});
+    contract.check("createWebhook", 201, &api.post(list, &new).await);
+    contract.check("createWebhook", 409, &api.post(list, &new).await);
+    contract.check("createWebhook", 400, &api.send("POST", list, &[JSON], "{").await);
+    contract.check("createWebhook", 401, &system.anonymous().await.post(list, &new).await);
+    let clerk = system.session(Uuid::new_v4(), "sales", Duration::from_secs(60)).await;
+    contract.check("createWebhook", 403, &clerk.post(list, &new).await);
+    let elsewhere = [JSON, ("origin", "https://elsewhere.example")];
+    contract.check("createWebhook", 403, &api.send("POST", list, &elsewhere, new.to_string()).await);
+    contract.check("createWebhook", 413, &api.send("POST", list, &[JSON], "[".repeat(65_537)).await);
+    contract.check("createWebhook", 415, &api.send("POST", list, &[], new.to_string()).await);
+    contract.check("createWebhook", 422, &api.post(list, &json!({"events": ["no"], "colour": 1})).await);
+    contract.check("listWebhooks", 400, &api.get(&format!("{list}?limit=0&page=2")).await);
 
-        let one = format!("{list}{}/", Uuid::new_v4());
-        let at = |rest: &str| format!("{one}{rest}");
-        let delivery = at(&format!("deliveries/{}/", Uuid::new_v4()));
-        contract.check("readWebhook", 404, &api.get(&one).await);
-        contract.check("changeWebhook", 404, &api.patch(&one, &json!({})).await);
-        contract.check("deleteWebhook", 404, &api.delete(&one).await);
-        contract.check("testWebhook", 404, &api.ask(&at("test/")).await);
-        contract.check("listDeliveries", 404, &api.get(&at("deliveries/")).await);
-        contract.check("readDelivery", 404, &api.get(&delivery).await);
-        contract.check("resendDelivery", 404, &api.ask(&format!("{delivery}resend/")).await);
-        contract.check(
-            "recoverDeliveries",
-            404,
-            &api.post(&at("recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await,
-        );
-        contract.check("cancelDeliveries", 404, &api.ask(&at("cancel/")).await);
-        contract.check("readEvent", 404, &api.get(&format!("/api/v1/events/{}/", Uuid::new_v4())).await);
-        contract.check("readEvent", 404, &api.get("/api/v1/events/E-1/").await);
-        contract.check("readRecovery", 404, &api.get(&at(&format!("recover/{}/", Uuid::new_v4()))).await);
+    let one = format!("{list}{}/", Uuid::new_v4());
+    let at = |rest: &str| format!("{one}{rest}");
+    let delivery = at(&format!("deliveries/{}/", Uuid::new_v4()));
+    contract.check("readWebhook", 404, &api.get(&one).await);
+    contract.check("changeWebhook", 404, &api.patch(&one, &json!({})).await);
+    contract.check("deleteWebhook", 404, &api.delete(&one).await);
+    contract.check("testWebhook", 404, &api.ask(&at("test/")).await);
+    contract.check("listDeliveries", 404, &api.get(&at("deliveries/")).await);
+    contract.check("readDelivery", 404, &api.get(&delivery).await);
+    contract.check("resendDelivery", 404, &api.ask(&format!("{delivery}resend/")).await);
+    contract.check(
+        "recoverDeliveries",
+        404,
+        &api.post(&at("recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await,
+    );
+    contract.check("cancelDeliveries", 404, &api.ask(&at("cancel/")).await);
+    contract.check("readEvent", 404, &api.get(&format!("/api/v1/events/{}/", Uuid::new_v4())).await);
+    contract.check("readEvent", 404, &api.get("/api/v1/events/E-1/").await);
+    contract.check("readRecovery", 404, &api.get(&at(&format!("recover/{}/", Uuid::new_v4()))).await);
 
-        system.stop(Service::Api).await;
-        let mut hurried = system.variables.clone();
-        hurried.insert("WEBHOOKS__API__RATE_LIMIT_PER_MINUTE".to_owned(), "1".to_owned());
-        hurried.insert("WEBHOOKS__API__RATE_LIMIT_BURST".to_owned(), "1".to_owned());
-        system.start_with(Service::Api, Settings::from_sources(None, hurried).unwrap()).await;
-        let api = Api { address: system.anonymous().await.address, ..api };
-        contract.check("listEventTypes", 200, &api.get("/api/v1/event-types/").await);
-        contract.check("listEventTypes", 429, &api.get("/api/v1/event-types/").await);
-    })
-    .await;
+    system.stop(Service::Api).await;
+    system
+        .start_with(
+            Service::Api,
+            system.settings_with(&[("API__RATE_LIMIT_PER_MINUTE", "1"), ("API__RATE_LIMIT_BURST", "1")]),
+        )
+        .await;
+    let api = Api { address: system.anonymous().await.address, ..api };
+    contract.check("listEventTypes", 200, &api.get("/api/v1/event-types/").await);
+    contract.check("listEventTypes", 429, &api.get("/api/v1/event-types/").await);
 }

@@ -4,9 +4,9 @@ use std::{collections::HashMap, process::Stdio};
 use domain::EventType;
 use end_to_end::{
     api::Api,
+    commands::{command, done, webhookctl},
     events::Event,
     odd_publisher::{OddProperties, OddPublisher},
-    processes::binary,
     proxy::{Mode, Proxy},
     receiver::{Receiver, always, verify},
     system::{Options, Service, System, metric},
@@ -19,31 +19,7 @@ use lapin::{
 };
 use serde_json::Value;
 use service_kit::Settings;
-use tokio::process::Command;
 use uuid::Uuid;
-
-type Environment = HashMap<String, String>;
-
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-async fn webhookctl(variables: &Environment, arguments: &[&str]) -> Ran {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
-}
-
-/// Runs `webhookctl`, which must succeed and say nothing else. Returns its standard output.
-async fn done(variables: &Environment, arguments: &[&str]) -> String {
-    let Ran { code, out, err } = webhookctl(variables, arguments).await;
-    assert_eq!((code, err.as_str()), (0, ""), "{arguments:?}");
-    out
-}
 
 async fn make_blank(system: &System) {
     system.sql("DROP SCHEMA public CASCADE").await;
@@ -90,11 +66,7 @@ async fn a_database_with_another_baseline_is_neither_migrated_nor_used() {
 async fn a_command_whose_output_nobody_reads_ends_without_a_panic() {
     System::shared(async |system| {
         let unread = || std::io::pipe().unwrap().1;
-        let start = |arguments: &[&str]| {
-            let mut command = Command::new(binary("webhookctl"));
-            command.args(arguments).env_clear().envs(&system.variables).stdin(Stdio::null()).kill_on_drop(true);
-            command
-        };
+        let start = |arguments: &[&str]| command("webhookctl", &system.variables, arguments);
         let tenant = Uuid::new_v4().to_string();
         let commands = [
             &["doctor", "--json"][..],
@@ -151,7 +123,7 @@ async fn the_health_check_needs_no_settings_and_tells_by_its_exit_code() {
         let ops = system.start(Service::Ingest).await;
         let health = async |path: &str| {
             let url = format!("http://{ops}{path}");
-            webhookctl(&Environment::new(), &["health", &url, "--timeout", "2s"]).await
+            webhookctl(&HashMap::new(), &["health", &url, "--timeout", "2s"]).await
         };
         let well = health("/readyz").await;
         assert_eq!((well.code, well.err.as_str()), (0, ""));
@@ -167,7 +139,7 @@ async fn the_health_check_needs_no_settings_and_tells_by_its_exit_code() {
     .await;
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/readyz", silent.local_addr().unwrap());
-    let late = webhookctl(&Environment::new(), &["health", &url, "--timeout", "50ms"]).await;
+    let late = webhookctl(&HashMap::new(), &["health", &url, "--timeout", "50ms"]).await;
     assert_eq!((late.code, late.err.lines().count()), (1, 1), "{}", late.err);
     assert!(late.err.contains("no answer within 50ms"), "{}", late.err);
 }
@@ -199,7 +171,7 @@ async fn arguments_that_cannot_be_used_end_every_command_with_the_code_of_usage(
         (vec!["publish"], "EVENT_TYPE"),
         (vec!["publish", "quote.reopened"], "unknown event type"),
     ] {
-        let ran = webhookctl(&Environment::new(), &arguments).await;
+        let ran = webhookctl(&HashMap::new(), &arguments).await;
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);
         assert!(ran.err.contains(said), "{arguments:?}: {said:?} in {}", ran.err);
     }
@@ -245,11 +217,6 @@ async fn a_link_to_the_console_is_for_development_only_and_expires() {
         let anonymous = system.anonymous().await;
         let tenant = Uuid::new_v4().to_string();
         let link = ["session", "link", "--tenant", &tenant];
-        let with = |name: &str, value: &str| {
-            let mut variables = system.variables.clone();
-            variables.insert(format!("WEBHOOKS__{name}"), value.to_owned());
-            variables
-        };
         for (name, value, said) in [
             ("CONSOLE__ENABLED", "false", "console.enabled (WEBHOOKS__CONSOLE__ENABLED): is false"),
             (
@@ -259,11 +226,11 @@ async fn a_link_to_the_console_is_for_development_only_and_expires() {
             ),
             ("API__SESSIONS", "introspection", "api.sessions (WEBHOOKS__API__SESSIONS): is introspection"),
         ] {
-            let ran = webhookctl(&with(name, value), &link).await;
+            let ran = webhookctl(&system.with(&[(name, value)]), &link).await;
             assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{}", ran.err);
             assert!(ran.err.contains(said), "{}", ran.err);
         }
-        let public = with("CONSOLE__PUBLIC_URL", "https://hooks.example.com/");
+        let public = system.with(&[("CONSOLE__PUBLIC_URL", "https://hooks.example.com/")]);
         let said = done(&public, &link).await;
         let code = said.strip_prefix("https://hooks.example.com/console/login/?code=").unwrap().trim_end();
         assert!(code.len() == 64 && said.ends_with('\n'), "{said}");
@@ -280,29 +247,6 @@ async fn a_link_to_the_console_is_for_development_only_and_expires() {
         .await;
         assert_eq!(log_in(short.trim_end().rsplit('=').next().unwrap()).await, 403);
         assert_eq!((log_in(code).await, log_in(code).await), (303, 403));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_cannot_be_created_from_bad_arguments() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4().to_string();
-        for (arguments, code, error) in [
-            (vec![], 2, "--tenant"),
-            (vec!["--tenant", "acme"], 2, "--tenant"),
-            (vec!["--tenant", &tenant, "--ttl", "soon"], 2, "--ttl"),
-            (vec!["--tenant", &tenant, "--ttl", "-1h"], 2, "'-1'"),
-            (vec!["--tenant", &tenant, "--ttl", "0s"], 2, "longer than zero"),
-            (vec!["--tenant", &tenant, "--ttl", "9000y"], 2, "too long"),
-            (vec!["--tenant", &tenant, "--ttl", "300000000000y"], 2, "too long"),
-        ] {
-            let ran = webhookctl(&system.variables, &[&["session", "create"], &arguments[..]].concat()).await;
-            assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{arguments:?}: {}", ran.err);
-            assert!(ran.err.contains(error), "{error:?} in {}", ran.err);
-        }
-        let created = format!("SELECT count(*) FROM admin_sessions WHERE tenant_id = '{tenant}'");
-        assert_eq!(system.count(&created).await, 0);
     })
     .await;
 }

@@ -4,9 +4,9 @@ use std::process::Stdio;
 
 use domain::EventType;
 use end_to_end::{
+    commands::{self, Ran},
     events::Event,
     history,
-    processes::binary,
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, System},
     wait::{SOON, eventually},
@@ -20,17 +20,13 @@ use tokio::{
 use uuid::Uuid;
 
 fn command(system: &System, arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(&system.variables).stdin(Stdio::null()).kill_on_drop(true);
-    command
+    commands::command("webhookctl", &system.variables, arguments)
 }
 
 /// Runs `webhookctl`. Returns the exit code, standard output and standard error.
 async fn webhookctl(system: &System, arguments: &[&str]) -> (i32, String, String) {
-    let output = command(system, arguments).output();
-    let output = tokio::time::timeout(SOON, output).await.expect("it ends").expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+    let Ran { code, out, err } = commands::webhookctl(&system.variables, arguments).await;
+    (code, out, err)
 }
 
 fn ago(time: Duration) -> String {

@@ -1,25 +1,19 @@
 //! A job that crashes its dispatcher, or that no dispatcher can do, is parked. The other jobs are not.
-use std::{
-    collections::HashMap,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use domain::{EventType, Job};
 use end_to_end::{
+    commands::{done, webhookctl},
     events::Event,
     history::made,
-    processes::{Process, binary},
+    outsider::text_header,
+    processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric, wait_ready},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, wait_ready},
+    wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
-use service_kit::Settings;
-use tokio::process::Command;
 use uuid::Uuid;
-
-type Environment = HashMap<String, String>;
 
 const LONG: Duration = Duration::from_secs(90);
 const DISPATCHER: &str = "dispatcher";
@@ -28,20 +22,6 @@ const DEATHS: usize = 6;
 /// The most deaths by each further one: it may be noted, and outlive the first one's death, before it begins alone.
 const FURTHER: usize = 4;
 
-async fn webhookctl(variables: &Environment, arguments: &[&str]) -> String {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(SOON, command.output()).await.unwrap().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn with_fault(system: &System, name: &str, text: &str) -> Environment {
-    let mut variables = system.variables.clone();
-    variables.insert(name.to_owned(), text.to_owned());
-    variables
-}
-
 async fn dead(system: &System) -> u32 {
     system.upstream.ready(&system.names.dead()).await
 }
@@ -49,16 +29,13 @@ async fn dead(system: &System) -> u32 {
 /// Waits until all deliveries of a webhook have succeeded.
 async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
     let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'succeeded'");
-    eventually("all innocent deliveries succeed", LONG, || async {
-        (system.count(&done).await == count).then_some(())
-    })
-    .await;
+    until("all innocent deliveries succeed", LONG, || async { system.count(&done).await == count }).await;
 }
 
 /// Starts dispatchers until `jobs` jobs are parked. Returns how many died, and the process that lives. Their dead letters
 /// may be more: one that dies of another job may have published a letter and not acknowledged its job.
 async fn until_put_aside(system: &System, jobs: i64, most: usize) -> (usize, Process) {
-    let variables = with_fault(system, "WEBHOOKS_FAULT_ABORT", "/poison");
+    let variables = system.with(&[("WEBHOOKS_FAULT_ABORT", "/poison")]);
     let mut deaths = 0;
     loop {
         let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &variables));
@@ -81,89 +58,79 @@ async fn until_put_aside(system: &System, jobs: i64, most: usize) -> (usize, Pro
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
     const INNOCENT: usize = 14;
-    let together = Options { settings: vec![("INGEST__RUSH", "0".to_owned())], ..Options::default() };
-    System::prepared(together, async |system| {
-        system.start(Service::Api).await;
-        // The dispatcher declares the queues.
-        system.start(Service::Dispatcher).await;
-        system.stop(Service::Dispatcher).await;
-        system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let admin = system.admin(tenant).await;
-        for number in 0..INNOCENT {
-            admin.create(&receiver.url(&format!("/innocent/{number}")), &["quote.closed"]).await;
-        }
-        for number in 0..2 {
-            admin.create(&receiver.url(&format!("/poison/{number}")), &["quote.closed"]).await;
-        }
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let queue = system.names.main();
-        eventually("the jobs wait", SOON, || async { (system.upstream.ready(&queue).await == 2).then_some(()) }).await;
+    let together = Options::with([("INGEST__RUSH", "0")]);
+    let system = TestSystem::serving(together, [Service::Api]).await;
+    // The dispatcher declares the queues.
+    system.start(Service::Dispatcher).await;
+    system.stop(Service::Dispatcher).await;
+    system.start(Service::Ingest).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let admin = system.admin(tenant).await;
+    for number in 0..INNOCENT {
+        admin.create(&receiver.url(&format!("/innocent/{number}")), &["quote.closed"]).await;
+    }
+    for number in 0..2 {
+        admin.create(&receiver.url(&format!("/poison/{number}")), &["quote.closed"]).await;
+    }
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let queue = system.names.main();
+    until("the jobs wait", SOON, || async { system.upstream.ready(&queue).await == 2 }).await;
 
-        let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + FURTHER).await;
-        println!("put aside after {deaths} deaths");
-        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("the innocent succeed", LONG, || async {
-            (system.count(done).await == INNOCENT as i64).then_some(())
-        })
-        .await;
-        let parked = "SELECT count(*) FROM suspect_jobs WHERE parked_as = 'poison'";
-        assert_eq!(system.count(parked).await, 2);
-        wait_ready(survivor.ops).await;
-        assert_eq!(survivor.terminate().await.code(), Some(0));
-        assert!(receiver.received().iter().all(|one| one.path.starts_with("/innocent")));
-    })
-    .await;
+    let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + FURTHER).await;
+    println!("put aside after {deaths} deaths");
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+    until("the innocent succeed", LONG, || async { system.count(done).await == INNOCENT as i64 }).await;
+    let parked = "SELECT count(*) FROM suspect_jobs WHERE parked_as = 'poison'";
+    assert_eq!(system.count(parked).await, 2);
+    wait_ready(survivor.ops).await;
+    assert_eq!(survivor.terminate().await.code(), Some(0));
+    assert!(receiver.received().iter().all(|one| one.path.starts_with("/innocent")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company_are_delivered() {
     const INNOCENT: usize = 50;
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(200))));
-        let admin = system.admin(tenant).await;
-        let innocent = admin.create(&receiver.url("/innocent"), &["quote.closed"]).await;
-        let poison = admin.create(&receiver.url("/poison"), &["quote.accepted"]).await;
-        let mut events: Vec<_> = (0..INNOCENT).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        events.insert(INNOCENT / 2, Event::now(EventType::QuoteAccepted, tenant));
-        system.upstream.publish(&events).await;
-        let stored = i64::try_from(events.len()).unwrap();
-        eventually("all deliveries are stored", LONG, || async {
-            (system.count("SELECT count(*) FROM deliveries").await == stored).then_some(())
-        })
-        .await;
-
-        let (deaths, survivor) = until_put_aside(&system, 1, DEATHS).await;
-        wait_succeeded(&system, &innocent.id, i64::try_from(INNOCENT).unwrap()).await;
-        wait_ready(survivor.ops).await;
-        println!("put aside after {deaths} deaths");
-        assert_eq!((deaths, dead(&system).await), (DEATHS, 1));
-        assert!(receiver.received().iter().all(|one| one.path == "/innocent"));
-        let id: String =
-            system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);
-        // A death between an outcome and the end of its note leaves the note behind, which means nothing any more.
-        let noted = "SELECT s.delivery_id::text, s.parked_as FROM suspect_jobs AS s JOIN deliveries AS d \
-                     ON d.id = s.delivery_id AND d.state <> 'succeeded'";
-        let noted: Vec<(String, Option<String>)> =
-            system.sql(noted).await.iter().map(|row| (row.get(0), row.get(1))).collect();
-        assert_eq!(noted, [(id.clone(), Some("poison".to_owned()))]);
-        let line: Value = serde_json::from_str(&webhookctl(&system.variables, &["dead", "list"]).await).unwrap();
-        assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.as_str().into()), "{line}");
-        assert_eq!(survivor.terminate().await.code(), Some(0));
-
-        // A dispatcher without the fault gets the job again.
-        system.start(Service::Dispatcher).await;
-        let requeued = webhookctl(&system.variables, &["dead", "requeue"]).await;
-        assert_eq!(requeued, "handed 1 message(s) to the dispatchers again\n");
-        wait_succeeded(&system, &poison.id, 1).await;
-        let noted = format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{id}'");
-        assert_eq!(system.count(&noted).await, 0);
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Ingest]).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(200))));
+    let admin = system.admin(tenant).await;
+    let innocent = admin.create(&receiver.url("/innocent"), &["quote.closed"]).await;
+    let poison = admin.create(&receiver.url("/poison"), &["quote.accepted"]).await;
+    let mut events = Event::closed(tenant, INNOCENT);
+    events.insert(INNOCENT / 2, Event::now(EventType::QuoteAccepted, tenant));
+    system.upstream.publish(&events).await;
+    let stored = i64::try_from(events.len()).unwrap();
+    until("all deliveries are stored", LONG, || async {
+        system.count("SELECT count(*) FROM deliveries").await == stored
     })
     .await;
+
+    let (deaths, survivor) = until_put_aside(&system, 1, DEATHS).await;
+    wait_succeeded(&system, &innocent.id, i64::try_from(INNOCENT).unwrap()).await;
+    wait_ready(survivor.ops).await;
+    println!("put aside after {deaths} deaths");
+    assert_eq!((deaths, dead(&system).await), (DEATHS, 1));
+    assert!(receiver.received().iter().all(|one| one.path == "/innocent"));
+    let id: String =
+        system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);
+    // A death between an outcome and the end of its note leaves the note behind, which means nothing any more.
+    let noted = "SELECT s.delivery_id::text, s.parked_as FROM suspect_jobs AS s JOIN deliveries AS d \
+                     ON d.id = s.delivery_id AND d.state <> 'succeeded'";
+    let noted: Vec<(String, Option<String>)> =
+        system.sql(noted).await.iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(noted, [(id.clone(), Some("poison".to_owned()))]);
+    let line: Value = serde_json::from_str(&done(&system.variables, &["dead", "list"]).await).unwrap();
+    assert_eq!((&line["reason"], &line["delivery_id"]), (&"poison".into(), &id.as_str().into()), "{line}");
+    assert_eq!(survivor.terminate().await.code(), Some(0));
+
+    // A dispatcher without the fault gets the job again.
+    system.start(Service::Dispatcher).await;
+    let requeued = done(&system.variables, &["dead", "requeue"]).await;
+    assert_eq!(requeued, "handed 1 message(s) to the dispatchers again\n");
+    wait_succeeded(&system, &poison.id, 1).await;
+    let noted = format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{id}'");
+    assert_eq!(system.count(&noted).await, 0);
 }
 
 /// The jobs of several messages wait in a dispatcher for a place. They return to the queue whenever it stops.
@@ -176,341 +143,239 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
         ("DISPATCHER__WEBHOOK_SHARE", "1"),
         ("DISPATCHER__TENANT_SHARE", "1"),
     ];
-    let settings = settings.map(|(name, value)| (name, value.to_owned())).to_vec();
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(200))));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let events: Vec<_> = (0..JOBS).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        system.upstream.publish(&events).await;
-        let stored = "SELECT count(*) FROM deliveries";
-        eventually("all are stored", LONG, || async { (system.count(stored).await == JOBS as i64).then_some(()) })
-            .await;
-        for _ in 0..5 {
-            let before = receiver.arrived();
-            system.start(Service::Dispatcher).await;
-            eventually("some are attempted", LONG, || async { (receiver.arrived() > before).then_some(()) }).await;
-            system.stop(Service::Dispatcher).await;
-        }
-        assert!(receiver.arrived() < JOBS, "a backlog is left");
-        let ops = system.start(Service::Dispatcher).await;
-        wait_succeeded(&system, &webhook.id, JOBS as i64).await;
-        let held = r#"webhooks_jobs_held_total{reason="suspect"}"#;
-        assert_eq!(metric(ops, held).await, 0.0, "none waits for its turn");
-        eventually("no note is left", SOON, || async {
-            (system.count("SELECT count(*) FROM suspect_jobs").await == 0).then_some(())
-        })
-        .await;
-        assert_eq!((receiver.arrived(), dead(&system).await), (JOBS, 0));
-    })
-    .await;
+    let system = TestSystem::serving(Options::with(settings), [Service::Api, Service::Ingest]).await;
+    let Subscriber { tenant, receiver, webhook, .. } =
+        system.subscriber(behaviour(|_, _| Reply::ok().after(Duration::from_millis(200)))).await;
+    system.upstream.publish(&Event::closed(tenant, JOBS)).await;
+    let stored = "SELECT count(*) FROM deliveries";
+    until("all are stored", LONG, || async { system.count(stored).await == JOBS as i64 }).await;
+    for _ in 0..5 {
+        let before = receiver.arrived();
+        system.start(Service::Dispatcher).await;
+        until("some are attempted", LONG, || async { receiver.arrived() > before }).await;
+        system.stop(Service::Dispatcher).await;
+    }
+    assert!(receiver.arrived() < JOBS, "a backlog is left");
+    let ops = system.start(Service::Dispatcher).await;
+    wait_succeeded(&system, &webhook, JOBS as i64).await;
+    let held = r#"webhooks_jobs_held_total{reason="suspect"}"#;
+    assert_eq!(metric(ops, held).await, 0.0, "none waits for its turn");
+    until("no note is left", SOON, || async { system.count("SELECT count(*) FROM suspect_jobs").await == 0 }).await;
+    assert_eq!((receiver.arrived(), dead(&system).await), (JOBS, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let dispatcher = Process::start(DISPATCHER, &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "/panics")).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let admin = system.admin(tenant).await;
-        let fine = admin.create(&receiver.url("/fine"), &["quote.closed"]).await;
-        admin.create(&receiver.url("/panics"), &["quote.closed"]).await;
-        let events: Vec<_> = (0..10).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        system.upstream.publish(&events).await;
-        wait_succeeded(&system, &fine.id, 10).await;
-        eventually("the others are put aside", SOON, || async { (dead(&system).await == 10).then_some(()) }).await;
-        assert_eq!(metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#).await, 10.0);
-        eventually("nothing is under way", SOON, || async {
-            (metric(dispatcher.ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
-        })
-        .await;
-        let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE parked_as = 'panicked'").await;
-        assert_eq!(parked, 10);
-        assert_eq!(dispatcher.terminate().await.code(), Some(0));
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Ingest]).await;
+    let dispatcher = Process::start(DISPATCHER, &system.with(&[("WEBHOOKS_FAULT_PANIC", "/panics")])).await;
+    let Subscriber { tenant, api: admin, receiver, webhook: fine, .. } = system.subscriber(always(200)).await;
+    admin.create(&receiver.url("/panics"), &["quote.closed"]).await;
+    system.upstream.publish(&Event::closed(tenant, 10)).await;
+    wait_succeeded(&system, &fine, 10).await;
+    until("the others are put aside", SOON, || async { dead(&system).await == 10 }).await;
+    assert_eq!(metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#).await, 10.0);
+    until("nothing is under way", SOON, || async {
+        metric(dispatcher.ops, "webhooks_attempts_in_flight").await == 0.0
     })
     .await;
+    let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE parked_as = 'panicked'").await;
+    assert_eq!(parked, 10);
+    assert_eq!(dispatcher.terminate().await.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch_are_stored() {
     const FINE: usize = 30;
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
-        let bad = [of("oops-Read"), of("oops-Store")];
-        let mut events: Vec<_> = (0..FINE).map(|_| of("fine")).collect();
-        drop(events.splice(FINE / 2..FINE / 2, bad.clone()));
-        system.upstream.publish(&events).await;
-        let ingest = Process::start("event-ingest", &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "oops")).await;
-        let stored = "SELECT count(*) FROM deliveries";
-        eventually("the others are stored", LONG, || async {
-            (system.count(stored).await == FINE as i64).then_some(())
-        })
-        .await;
-        let rejected = system.names.rejected();
-        system.upstream.wait_ready(&rejected, 2, SOON).await;
-        let mut bodies = Vec::new();
-        for _ in &bad {
-            let message = system.upstream.take(&rejected).await.unwrap();
-            let headers = message.properties.headers().clone().unwrap();
-            let header = |name: &str| match &headers.inner()[name] {
-                lapin::types::AMQPValue::LongString(text) => text.to_string(),
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(
-                (header("x-rejected-reason"), header("x-rejected-routing-key")),
-                ("panicked".to_owned(), "quote.closed".to_owned())
-            );
-            bodies.push(message.delivery.data.clone());
-        }
-        bodies.sort_unstable();
-        let mut untouched = bad.map(|event| event.to_message());
-        untouched.sort_unstable();
-        assert_eq!(bodies, untouched);
-        let judged = async |outcome: &str| {
-            metric(ingest.ops, &format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}")).await
-        };
-        assert_eq!(judged("accepted").await, FINE as f64);
-        assert_eq!(judged("rejected").await, 2.0);
-        assert_eq!(ingest.terminate().await.code(), Some(0));
-        system.upstream.wait_ready(&system.names.events(), 0, SOON).await;
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let Subscriber { tenant, receiver: _receiver, .. } = system.subscriber(always(200)).await;
+    let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
+    let bad = [of("oops-Read"), of("oops-Store")];
+    let mut events: Vec<_> = (0..FINE).map(|_| of("fine")).collect();
+    drop(events.splice(FINE / 2..FINE / 2, bad.clone()));
+    system.upstream.publish(&events).await;
+    let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
+    let stored = "SELECT count(*) FROM deliveries";
+    until("the others are stored", LONG, || async { system.count(stored).await == FINE as i64 }).await;
+    let rejected = system.names.rejected();
+    system.upstream.wait_ready(&rejected, 2, SOON).await;
+    let mut bodies = Vec::new();
+    for message in system.upstream.take_all(&rejected).await {
+        let [reason, key] = ["x-rejected-reason", "x-rejected-routing-key"].map(|name| text_header(&message, name));
+        assert_eq!((reason.as_str(), key.as_str()), ("panicked", "quote.closed"));
+        bodies.push(message.delivery.data);
+    }
+    bodies.sort_unstable();
+    let mut untouched = bad.map(|event| event.to_message());
+    untouched.sort_unstable();
+    assert_eq!(bodies, untouched);
+    let judged = async |outcome: &str| {
+        metric(ingest.ops, &format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}")).await
+    };
+    assert_eq!(judged("accepted").await, FINE as f64);
+    assert_eq!(judged("rejected").await, 2.0);
+    assert_eq!(ingest.terminate().await.code(), Some(0));
+    system.upstream.wait_ready(&system.names.events(), 0, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_the_others() {
     const BAD: u32 = 40;
-    let options = Options { settings: vec![("SHUTDOWN__DEADLINE", "1s".to_owned())], ..Options::default() };
-    System::prepared(options, async |system| {
-        system.start(Service::Api).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
-        let mut events: Vec<_> =
-            (0..BAD).map(|number| of(if number % 2 == 0 { "oops-Read" } else { "oops-Store" })).collect();
-        events.push(of("fine"));
-        let began = Instant::now();
-        let ingest = Process::start("event-ingest", &with_fault(&system, "WEBHOOKS_FAULT_PANIC", "oops")).await;
-        system.upstream.publish(&events).await;
-        let stored = "SELECT count(*) FROM deliveries";
-        eventually("the other is stored", LONG, || async { (system.count(stored).await == 1).then_some(()) }).await;
-        let rejected = system.names.rejected();
-        eventually("ten are parked", LONG, || async { (system.upstream.ready(&rejected).await >= 10).then_some(()) })
-            .await;
-        eventually("it says so", LONG, || async {
-            ingest.logged().contains("ingest panics at more than 10 events a minute").then_some(())
-        })
+    let options = Options::with([("SHUTDOWN__DEADLINE", "1s")]);
+    let system = TestSystem::serving(options, [Service::Api]).await;
+    let Subscriber { tenant, receiver: _receiver, .. } = system.subscriber(always(200)).await;
+    let of = |note| Event::now(EventType::QuoteClosed, tenant).with_data(json!({"note": note}).to_string());
+    let mut events: Vec<_> =
+        (0..BAD).map(|number| of(if number % 2 == 0 { "oops-Read" } else { "oops-Store" })).collect();
+    events.push(of("fine"));
+    let began = Instant::now();
+    let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
+    system.upstream.publish(&events).await;
+    let stored = "SELECT count(*) FROM deliveries";
+    until("the other is stored", LONG, || async { system.count(stored).await == 1 }).await;
+    let rejected = system.names.rejected();
+    until("ten are parked", LONG, || async { system.upstream.ready(&rejected).await >= 10 }).await;
+    until("it says so", LONG, || async { ingest.logged().contains("ingest panics at more than 10 events a minute") })
         .await;
-        assert_eq!(ingest.terminate().await.code(), Some(0));
-        let parked = system.upstream.ready(&rejected).await;
-        let most = 10 + began.elapsed().as_secs() / 6;
-        assert!(u64::from(parked) <= most, "{parked} are parked, and at most {most} may be");
-        system.upstream.wait_ready(&system.names.events(), BAD - parked, SOON).await;
+    assert_eq!(ingest.terminate().await.code(), Some(0));
+    let parked = system.upstream.ready(&rejected).await;
+    let most = 10 + began.elapsed().as_secs() / 6;
+    assert!(u64::from(parked) <= most, "{parked} are parked, and at most {most} may be");
+    system.upstream.wait_ready(&system.names.events(), BAD - parked, SOON).await;
 
-        system.start(Service::Ingest).await;
-        let all = i64::from(BAD - parked) + 1;
-        eventually("the next version stores them", LONG, || async {
-            (system.count(stored).await == all).then_some(())
-        })
-        .await;
-        assert_eq!(system.upstream.ready(&rejected).await, parked);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_cannot_be_read_is_one_jobs_affair() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        made(&system, tenant, &webhook.id, 5, "'pending'").await;
-        let rows = system.sql("SELECT id::text, event_id::text FROM deliveries ORDER BY id").await;
-        let odd: String = rows[2].get(1);
-        for (table, id) in [("events", "id"), ("deliveries", "event_id")] {
-            system.sql(&format!("UPDATE {table} SET event_type = 'of.tomorrow' WHERE {id} = '{odd}'")).await;
-        }
-        system.start(Service::Dispatcher).await;
-        for row in &rows {
-            let id: Uuid = row.get::<_, &str>(0).parse().unwrap();
-            let job = Job { delivery: id.into(), attempt: 8 };
-            system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
-        }
-        wait_succeeded(&system, &webhook.id, 4).await;
-        eventually("the odd one is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
-        let message = system.upstream.take(&system.names.dead()).await.unwrap();
-        let headers = message.properties.headers().clone().unwrap();
-        let header = |name: &str| match &headers.inner()[name] {
-            lapin::types::AMQPValue::LongString(text) => text.to_string(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(header("x-dead-reason"), "unreadable");
-        assert!(header("x-dead-detail").contains("events.event_type"));
-        assert_eq!(Job::parse(&message.data).unwrap()[0].delivery.to_string(), rows[2].get::<_, &str>(0));
-    })
-    .await;
+    system.start(Service::Ingest).await;
+    let all = i64::from(BAD - parked) + 1;
+    until("the next version stores them", LONG, || async { system.count(stored).await == all }).await;
+    assert_eq!(system.upstream.ready(&rejected).await, parked);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_job_that_is_discarded_leaves_a_cancelled_delivery_and_no_note() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
-        made(&system, tenant, &webhook.id, 2, "'pending'").await;
-        let ids = system.sql("SELECT id::text FROM deliveries ORDER BY id").await;
-        let id: String = ids[0].get(0);
-        system.sql(&format!("INSERT INTO suspect_jobs VALUES ('{id}', 0, now(), 'poison')")).await;
-        let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
-        for body in [job.to_bytes(), b"no job".to_vec()] {
-            system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &body).await;
-        }
-        let said = webhookctl(&system.variables, &["dead", "discard", "--yes"]).await;
-        assert!(said.contains(&id) && said.contains("no job"), "what is deleted is printed: {said}");
-        assert!(said.contains("\ndiscarded 2 message(s)"), "{said}");
-        assert_eq!(dead(&system).await, 0);
-        let cancelled = format!("SELECT count(*) FROM deliveries WHERE state = 'cancelled' AND id = '{id}'");
-        assert_eq!(system.count(&cancelled).await, 1);
-        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, 1);
-        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let tenant = Uuid::new_v4();
+    let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+    made(&system, tenant, &webhook.id, 2, "'pending'").await;
+    let ids = system.sql("SELECT id::text FROM deliveries ORDER BY id").await;
+    let id: String = ids[0].get(0);
+    system.sql(&format!("INSERT INTO suspect_jobs VALUES ('{id}', 0, now(), 'poison')")).await;
+    let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
+    for body in [job.to_bytes(), b"no job".to_vec()] {
+        system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &body).await;
+    }
+    let said = done(&system.variables, &["dead", "discard", "--yes"]).await;
+    assert!(said.contains(&id) && said.contains("no job"), "what is deleted is printed: {said}");
+    assert!(said.contains("\ndiscarded 2 message(s)"), "{said}");
+    assert_eq!(dead(&system).await, 0);
+    let cancelled = format!("SELECT count(*) FROM deliveries WHERE state = 'cancelled' AND id = '{id}'");
+    assert_eq!(system.count(&cancelled).await, 1);
+    assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, 1);
+    assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_delivery_whose_dead_letter_was_purged_is_found_by_the_doctor_and_released_by_a_requeue() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
-        made(&system, tenant, &webhook.id, 2, "'pending'").await;
-        let parked = "INSERT INTO suspect_jobs SELECT id, 0, now() - interval '2 minutes', 'poison' FROM deliveries";
-        system.sql(parked).await;
-        let kept: String = system.sql("SELECT id::text FROM deliveries ORDER BY id").await[0].get(0);
-        let job = Job { delivery: kept.parse().unwrap(), attempt: 8 };
-        webhookctl(&system.variables, &["dead", "list"]).await;
-        system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &job.to_bytes()).await;
-        let purged = async || {
-            let mut command = Command::new(binary("webhookctl"));
-            command.args(["doctor", "--json"]).env_clear().envs(&system.variables);
-            let report: Value = serde_json::from_slice(&command.output().await.unwrap().stdout).unwrap();
-            let checks = report["checks"].as_array().unwrap().clone();
-            checks.into_iter().find(|check| check["id"] == "queues.purged")
-        };
-        let found = purged().await.expect("one of two has no dead letter");
-        assert!(found["remedy"].as_str().unwrap().contains("webhookctl dead requeue"), "{found}");
-        let said = webhookctl(&system.variables, &["dead", "requeue", "--limit", "0"]).await;
-        assert_eq!(said, "handed 0 message(s) to the dispatchers again\n", "a part says nothing about the rest");
-        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 2);
-        system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
-        let said = webhookctl(&system.variables, &["dead", "requeue"]).await;
-        assert!(said.starts_with("released 1 deliveries without a message"), "{said}");
-        assert!(said.ends_with("handed 1 message(s) to the dispatchers again\n"), "{said}");
-        assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
-        assert_eq!(purged().await, None);
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let tenant = Uuid::new_v4();
+    let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await;
+    made(&system, tenant, &webhook.id, 2, "'pending'").await;
+    let parked = "INSERT INTO suspect_jobs SELECT id, 0, now() - interval '2 minutes', 'poison' FROM deliveries";
+    system.sql(parked).await;
+    let kept: String = system.sql("SELECT id::text FROM deliveries ORDER BY id").await[0].get(0);
+    let job = Job { delivery: kept.parse().unwrap(), attempt: 8 };
+    done(&system.variables, &["dead", "list"]).await;
+    system.upstream.publish_to(&system.names.exchange(), &system.names.dead(), &job.to_bytes()).await;
+    let purged = async || {
+        let report = webhookctl(&system.variables, &["doctor", "--json"]).await;
+        let report: Value = serde_json::from_str(&report.out).unwrap();
+        let checks = report["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|check| check["id"] == "queues.purged")
+    };
+    let found = purged().await.expect("one of two has no dead letter");
+    assert!(found["remedy"].as_str().unwrap().contains("webhookctl dead requeue"), "{found}");
+    let said = done(&system.variables, &["dead", "requeue", "--limit", "0"]).await;
+    assert_eq!(said, "handed 0 message(s) to the dispatchers again\n", "a part says nothing about the rest");
+    assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 2);
+    system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
+    let said = done(&system.variables, &["dead", "requeue"]).await;
+    assert!(said.starts_with("released 1 deliveries without a message"), "{said}");
+    assert!(said.ends_with("handed 1 message(s) to the dispatchers again\n"), "{said}");
+    assert_eq!(system.count("SELECT count(*) FROM suspect_jobs").await, 0);
+    assert_eq!(purged().await, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_delivery_the_ledger_lost_is_made_once_the_ledger_has_it_again() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        made(&system, tenant, &webhook.id, 1, "'pending'").await;
-        let id: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
-        system.sql("CREATE TABLE lost AS SELECT * FROM deliveries").await;
-        system.sql("DELETE FROM deliveries").await;
-        system.start(Service::Dispatcher).await;
-        let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
-        system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
-        eventually("it is put aside", SOON, || async { (dead(&system).await == 1).then_some(()) }).await;
-        let line: Value = serde_json::from_str(&webhookctl(&system.variables, &["dead", "list"]).await).unwrap();
-        assert_eq!((&line["reason"], &line["delivery_id"]), (&"unknown_delivery".into(), &id.into()), "{line}");
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let Subscriber { tenant, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    made(&system, tenant, &webhook, 1, "'pending'").await;
+    let id: String = system.sql("SELECT id::text FROM deliveries").await[0].get(0);
+    system.sql("CREATE TABLE lost AS SELECT * FROM deliveries").await;
+    system.sql("DELETE FROM deliveries").await;
+    system.start(Service::Dispatcher).await;
+    let job = Job { delivery: id.parse().unwrap(), attempt: 8 };
+    system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
+    until("it is put aside", SOON, || async { dead(&system).await == 1 }).await;
+    let line: Value = serde_json::from_str(&done(&system.variables, &["dead", "list"]).await).unwrap();
+    assert_eq!((&line["reason"], &line["delivery_id"]), (&"unknown_delivery".into(), &id.into()), "{line}");
 
-        system.sql("INSERT INTO deliveries SELECT * FROM lost").await;
-        webhookctl(&system.variables, &["dead", "requeue"]).await;
-        wait_succeeded(&system, &webhook.id, 1).await;
-        assert_eq!((dead(&system).await, receiver.received().len()), (0, 1));
-    })
-    .await;
+    system.sql("INSERT INTO deliveries SELECT * FROM lost").await;
+    done(&system.variables, &["dead", "requeue"]).await;
+    wait_succeeded(&system, &webhook, 1).await;
+    assert_eq!((dead(&system).await, receiver.received().len()), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
-        let ops = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        eventually("the job is parked", SOON, || async {
-            let parked = metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#).await == 1.0;
-            (parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0).then_some(())
-        })
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Ingest]).await;
+    let ops = system
+        .start_with(
+            Service::Dispatcher,
+            system.settings_with(&[("SECRETS__KEYS", &format!("other:{}", hex::encode([9; 32])))]),
+        )
         .await;
-        let later = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempts = 0 \
-                     AND next_attempt_at BETWEEN now() + interval '20 s' AND now() + interval '60 s'";
-        assert_eq!(system.count(later).await, 1);
-        assert_eq!(receiver.received().len(), 0);
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    until("the job is parked", SOON, || async {
+        let parked = metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#).await == 1.0;
+        parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0
     })
     .await;
+    let later = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempts = 0 \
+                     AND next_attempt_at BETWEEN now() + interval '20 s' AND now() + interval '60 s'";
+    assert_eq!(system.count(later).await, 1);
+    assert_eq!(receiver.received().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mark_that_is_written_twice_counts_once() {
-    System::shared(async |system| {
-        let (ledger, delivery) = (system.ledger_as("test", 1), Uuid::now_v7().into());
-        for (tries, counted) in [(1, 1), (1, 1), (2, 2), (2, 2), (1, 2)] {
-            assert_eq!(ledger.suspect_mark(delivery, tries).await.unwrap(), counted);
-        }
-        assert_eq!(ledger.suspect_tries(delivery).await.unwrap(), (2, false));
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let (ledger, delivery) = (system.ledger_as("test", 1), Uuid::now_v7().into());
+    for (tries, counted) in [(1, 1), (1, 1), (2, 2), (2, 2), (1, 2)] {
+        assert_eq!(ledger.suspect_mark(delivery, tries).await.unwrap(), counted);
+    }
+    assert_eq!(ledger.suspect_tries(delivery).await.unwrap(), (2, false));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_that_is_paused_while_its_job_is_noted_gets_nothing() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(LONG)));
-        let admin = system.admin(tenant).await;
-        let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        // A job that was delivered twice before is noted when it begins.
-        for killed in 1..=2 {
-            let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
-            receiver.wait_for(killed, LONG).await;
-            dispatcher.kill();
-        }
-        let lock = system.database_session("BEGIN; LOCK TABLE suspect_jobs").await;
-        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
-        system.wait_for_locked_out(1).await;
-        let pause = admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": false})).await;
-        assert_eq!(pause.status, 200);
-        // What it has read grows old.
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        drop(lock);
-        let held = r#"webhooks_jobs_held_total{reason="paused"}"#;
-        eventually("the job is held", SOON, || async { (metric(dispatcher.ops, held).await == 1.0).then_some(()) })
-            .await;
-        assert_eq!(receiver.received().len(), 2);
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Ingest]).await;
+    let Subscriber { tenant, api: admin, receiver, webhook, .. } =
+        system.subscriber(behaviour(|_, _| Reply::ok().after(LONG))).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    // A job that was delivered twice before is noted when it begins.
+    for killed in 1..=2 {
+        let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
+        receiver.wait_for(killed, LONG).await;
+        dispatcher.kill();
+    }
+    let lock = system.database_session("BEGIN; LOCK TABLE suspect_jobs").await;
+    let dispatcher = Process::start(DISPATCHER, &system.variables).await;
+    system.wait_for_locked_out(1).await;
+    let pause = admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": false})).await;
+    assert_eq!(pause.status, 200);
+    // What it has read grows old.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(lock);
+    let held = r#"webhooks_jobs_held_total{reason="paused"}"#;
+    until("the job is held", SOON, || async { metric(dispatcher.ops, held).await == 1.0 }).await;
+    assert_eq!(receiver.received().len(), 2);
 }

@@ -1,6 +1,5 @@
 //! What follows a failed attempt (specification, section 8).
 mod jobs;
-mod outcomes;
 mod overdue;
 mod pairs;
 mod queues;
@@ -8,11 +7,10 @@ mod schedule;
 
 use std::time::{Duration, SystemTime};
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     system::{Service, System},
-    wait::eventually,
+    wait::{eventually, until},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -27,15 +25,12 @@ struct Attempt {
     started_at: OffsetDateTime,
     took: Duration,
     outcome: String,
-    status: Option<i16>,
-    head: Vec<u8>,
-    error: Option<String>,
 }
 
 /// The attempts of a webhook's deliveries, in order.
 async fn attempts(system: &System, webhook: &str) -> Vec<Attempt> {
     let statement = format!(
-        "SELECT attempt, started_at, duration_us, outcome, a.status, answer_head, error \
+        "SELECT attempt, started_at, duration_us, outcome \
          FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
          WHERE d.webhook_id = '{webhook}' ORDER BY started_at"
     );
@@ -44,9 +39,6 @@ async fn attempts(system: &System, webhook: &str) -> Vec<Attempt> {
         started_at: row.get::<_, SystemTime>(1).into(),
         took: Duration::from_micros(row.get::<_, i64>(2).unsigned_abs()),
         outcome: row.get(3),
-        status: row.get(4),
-        head: row.get(5),
-        error: row.get(6),
     };
     system.sql(&statement).await.into_iter().map(row).collect()
 }
@@ -54,11 +46,11 @@ async fn attempts(system: &System, webhook: &str) -> Vec<Attempt> {
 /// Waits until all of a webhook's deliveries are in `state`, after `attempts` attempts.
 async fn ended(system: &System, webhook: &str, state: &str, attempts: i16) {
     let what = format!("the delivery is {state} after {attempts} attempts");
-    eventually(&what, LONG, || async {
+    until(&what, LONG, || async {
         let statement = format!("SELECT state, attempts FROM deliveries WHERE webhook_id = '{webhook}'");
         let rows = system.sql(&statement).await;
         let done = |row: &tokio_postgres::Row| (row.get::<_, &str>(0), row.get::<_, i16>(1)) == (state, attempts);
-        (!rows.is_empty() && rows.iter().all(done)).then_some(())
+        !rows.is_empty() && rows.iter().all(done)
     })
     .await;
 }
@@ -73,7 +65,7 @@ async fn first_failed_at(system: &System) -> OffsetDateTime {
 }
 
 async fn publish(system: &System, tenant: Uuid) {
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
 }
 
 /// Stops the consumers, so that unacknowledged messages return to their queues. Asserts that every queue is empty.

@@ -1,17 +1,17 @@
 //! What must be seen nowhere: signing secrets, sealing keys, session ids and passwords (crates/README.md, invariant 7).
-use std::{collections::HashMap, process::Stdio, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use domain::EventType;
 use end_to_end::{
     api::{Answer, Api, Created},
+    commands::done,
     events::Event,
     outsider::sql,
-    processes::{Process, binary, with_api_address},
+    processes::{Process, with_api_address},
     receiver::{Received, Receiver, Reply, TestCa, always, behaviour},
-    system::{Options, System, wait_ready},
-    wait::{SOON, eventually},
+    system::{Options, System, TestSystem},
+    wait::{SOON, eventually, until},
 };
-use tokio::process::Command;
 use uuid::Uuid;
 
 type Environment = HashMap<String, String>;
@@ -77,11 +77,7 @@ fn a_secret_is_found_in_every_form() {
 }
 
 async fn session(variables: &Environment, tenant: Uuid) -> String {
-    let mut command = Command::new(binary("webhookctl"));
-    command.args(["session", "create", "--tenant", &tenant.to_string()]);
-    let output = command.env_clear().envs(variables).stdin(Stdio::null()).output().await.unwrap();
-    assert!(output.status.success() && output.stderr.is_empty());
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    done(variables, &["session", "create", "--tenant", &tenant.to_string()]).await.trim().to_owned()
 }
 
 fn shown(answer: &Answer) -> String {
@@ -168,12 +164,12 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     for (outcome, count) in [("success", 1), ("status", 1), ("tls", 1), ("connect", 1)] {
         let recorded = format!("SELECT count(*) FROM attempts WHERE outcome = '{outcome}'");
         let what = format!("an attempt ends with {outcome}");
-        eventually(&what, SOON, async || (system.count(&recorded).await == count).then_some(())).await;
+        until(&what, SOON, async || system.count(&recorded).await == count).await;
     }
     for (queue, count) in [(system.names.rejected(), 1), (system.names.dead(), 1), (system.retry_queues().remove(0), 3)]
     {
         let what = format!("{count} messages wait on {queue}");
-        eventually(&what, SOON, async || (system.upstream.ready(&queue).await == count).then_some(())).await;
+        until(&what, SOON, async || system.upstream.ready(&queue).await == count).await;
     }
     let id = |receiver: &Receiver| receiver.received()[0].header("x-service-webhook-id").unwrap().to_owned();
     let signature = |one: Received| one.header("x-service-signature").unwrap().rsplit_once("v1=").unwrap().1.to_owned();
@@ -222,93 +218,76 @@ fn talkative() -> Options {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_in_any_log_answer_message_or_table() {
-    System::prepared(talkative(), async |system| {
-        let variables = with_api_address(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = Process::start("api-service", &variables).await;
-        let ingest = Process::start("event-ingest", &variables).await;
-        let dispatcher = Process::start("dispatcher", &variables).await;
-        let admin = session(&variables, tenant).await;
-        let admin_api = Api { session: Some(admin.clone()), ..system.anonymous().await };
-        let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
-        let viewer = viewer_api.session.clone().unwrap();
-        let Traffic { webhooks, deliveries, signatures, standard_signatures } =
-            traffic(&system, &admin_api, tenant).await;
-        let secrets = hidden(&system, [&admin, &viewer], &webhooks);
+    let system = TestSystem::prepared(talkative()).await;
+    let variables = with_api_address(&system).await;
+    let tenant = Uuid::new_v4();
+    let api = Process::start("api-service", &variables).await;
+    let ingest = Process::start("event-ingest", &variables).await;
+    let dispatcher = Process::start("dispatcher", &variables).await;
+    let admin = session(&variables, tenant).await;
+    let admin_api = Api { session: Some(admin.clone()), ..system.anonymous().await };
+    let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
+    let viewer = viewer_api.session.clone().unwrap();
+    let Traffic { webhooks, deliveries, signatures, standard_signatures } = traffic(&system, &admin_api, tenant).await;
+    let secrets = hidden(&system, [&admin, &viewer], &webhooks);
 
-        for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
-            secrets.assert_not_in("an answer of the API", &answer);
+    for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
+        secrets.assert_not_in("an answer of the API", &answer);
+    }
+    for process in [&api, &ingest, &dispatcher] {
+        let ops = Api { address: process.ops, session: None };
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            secrets.assert_not_in(path, &shown(&ops.get(path).await));
         }
-        for process in [&api, &ingest, &dispatcher] {
-            let ops = Api { address: process.ops, session: None };
-            for path in ["/healthz", "/readyz", "/metrics"] {
-                secrets.assert_not_in(path, &shown(&ops.get(path).await));
-            }
-        }
+    }
 
-        let log = dispatcher.log.clone();
-        assert!(std::fs::read_to_string(&log).unwrap().contains(&deliveries[0]), "the log is the dispatcher's");
-        let logs = [api.logged(), ingest.logged(), dispatcher.logged()];
-        assert!(dispatcher.terminate().await.success());
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let queue = system.names.main();
-        eventually("a job waits", SOON, async || (system.upstream.ready(&queue).await == 1).then_some(())).await;
-        for (name, log) in ["api-service", "event-ingest", "dispatcher"].into_iter().zip(logs) {
-            assert!(log.contains(r#""level":"DEBUG","#) && log.contains(r#""target":"lapin::"#), "{name} is talkative");
-            secrets.assert_not_in(&format!("the log of {name}"), &log);
-        }
+    let log = dispatcher.log.clone();
+    assert!(std::fs::read_to_string(&log).unwrap().contains(&deliveries[0]), "the log is the dispatcher's");
+    let logs = [api.logged(), ingest.logged(), dispatcher.logged()];
+    assert!(dispatcher.terminate().await.success());
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let queue = system.names.main();
+    until("a job waits", SOON, async || system.upstream.ready(&queue).await == 1).await;
+    for (name, log) in ["api-service", "event-ingest", "dispatcher"].into_iter().zip(logs) {
+        assert!(log.contains(r#""level":"DEBUG","#) && log.contains(r#""target":"lapin::"#), "{name} is talkative");
+        secrets.assert_not_in(&format!("the log of {name}"), &log);
+    }
 
-        let messages = messages(&system).await;
-        assert_eq!(messages.len(), 6, "one rejected, one dead, one job and three retries: {messages:?}");
-        assert!(messages.iter().any(|(_, message)| message.contains(&deliveries[1])));
-        for (queue, message) in messages {
-            secrets.assert_not_in(&queue, &message);
-        }
-        let tables = tables(&system.database_url).await;
-        let all: String = tables.iter().map(|(_, text)| text.as_str()).collect();
-        for control in [&webhooks[0].id, &deliveries[0], &hex::encode("x-service-signature"), "x-service-signature"] {
-            assert!(all.contains(control), "the tables hold {control}");
-        }
-        let mut signed = Secrets::default();
-        for digest in &signatures {
-            signed.add_digits("a signature, which fits any time", digest);
-        }
-        for digest in &standard_signatures {
-            signed.add("a signature by Standard Webhooks", digest);
-        }
-        assert!(signatures.len() >= 2 && standard_signatures.len() == signatures.len());
-        for (table, text) in tables {
-            secrets.assert_not_in(&table, &text);
-            signed.assert_not_in(&table, &text);
-        }
-    })
-    .await;
+    let messages = messages(&system).await;
+    assert_eq!(messages.len(), 6, "one rejected, one dead, one job and three retries: {messages:?}");
+    assert!(messages.iter().any(|(_, message)| message.contains(&deliveries[1])));
+    for (queue, message) in messages {
+        secrets.assert_not_in(&queue, &message);
+    }
+    let tables = tables(&system.database_url).await;
+    let all: String = tables.iter().map(|(_, text)| text.as_str()).collect();
+    for control in [&webhooks[0].id, &deliveries[0], &hex::encode("x-service-signature"), "x-service-signature"] {
+        assert!(all.contains(control), "the tables hold {control}");
+    }
+    let mut signed = Secrets::default();
+    for digest in &signatures {
+        signed.add_digits("a signature, which fits any time", digest);
+    }
+    for digest in &standard_signatures {
+        signed.add("a signature by Standard Webhooks", digest);
+    }
+    assert!(signatures.len() >= 2 && standard_signatures.len() == signatures.len());
+    for (table, text) in tables {
+        secrets.assert_not_in(&table, &text);
+        signed.assert_not_in(&table, &text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_answer_to_a_creation_shows_the_signing_secret_once_and_nothing_else() {
-    System::run(talkative(), async |system| {
-        let admin = system.admin(Uuid::new_v4()).await;
-        let body = serde_json::json!({"name": "A", "url": "https://example.com/", "events": ["quote.closed"]});
-        let answer = admin.post("/api/v1/webhooks/", &body).await;
-        let secret = answer.json()["signing_secret"].as_str().unwrap().to_owned();
-        assert_eq!(shown(&answer).matches(&secret).count(), 1);
-        let session = admin.session.clone().unwrap();
-        hidden(&system, [&session, &session], &[]).assert_not_in("the answer", &shown(&answer));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_show_no_credential_when_they_are_printed() {
-    System::prepared(talkative(), async |system| {
-        let settings = system.settings();
-        let printed = format!("{settings:?} {settings:#?}");
-        assert!(printed.contains(&system.variables["WEBHOOKS__BROKER__PREFIX"]));
-        let session = random_digits();
-        hidden(&system, [&session, &session], &[]).assert_not_in("the settings", &printed);
-    })
-    .await;
+    let system = TestSystem::running(talkative()).await;
+    let admin = system.admin(Uuid::new_v4()).await;
+    let body = serde_json::json!({"name": "A", "url": "https://example.com/", "events": ["quote.closed"]});
+    let answer = admin.post("/api/v1/webhooks/", &body).await;
+    let secret = answer.json()["signing_secret"].as_str().unwrap().to_owned();
+    assert_eq!(shown(&answer).matches(&secret).count(), 1);
+    let session = admin.session.clone().unwrap();
+    hidden(&system, [&session, &session], &[]).assert_not_in("the answer", &shown(&answer));
 }
 
 const PASSWORD: &str = "pa55-that-is-never-shown";
@@ -319,54 +298,24 @@ fn with_password(url: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_login_that_is_refused_does_not_show_its_password() {
-    System::prepared(talkative(), async |system| {
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), with_password(&system.database_url));
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), with_password(&system.amqp_url));
-        let mut secrets = Secrets::default();
-        secrets.add("the password", PASSWORD);
-        for name in ["api-service", "event-ingest", "dispatcher"] {
-            let process = Process::spawn(name, &variables);
-            let complained = async || {
-                let log = process.logged();
-                let both = log.contains("WEBHOOKS__DATABASE__URL") && log.contains("WEBHOOKS__BROKER__URL");
-                both.then_some(log)
-            };
-            let log = eventually("both are complained about", SOON, complained).await;
-            secrets.assert_not_in(name, &log);
-            let ready = Api { address: process.ops, session: None }.get("/readyz").await;
-            assert_eq!(ready.status, 503);
-            secrets.assert_not_in("/readyz", &shown(&ready));
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_setting_that_cannot_be_used_is_not_quoted_when_it_is_secret() {
-    System::prepared(talkative(), async |system| {
-        let digits = random_digits();
-        let mut secrets = Secrets::default();
-        secrets.add("the password", PASSWORD);
-        secrets.add_digits("the key", &digits);
-        for (name, value) in [
-            ("WEBHOOKS__DATABASE__URL", format!("postgres://u:{PASSWORD}@host:port/x")),
-            ("WEBHOOKS__BROKER__URL", format!("amqp://u:{PASSWORD}@host:port/x")),
-            ("WEBHOOKS__SECRETS__KEYS", digits.clone()),
-            ("WEBHOOKS__SECRETS__KEYS", format!("one:{}", &digits[1..])),
-            ("WEBHOOKS__SECRETS__KEYS", format!("one:{digits},one:{digits}")),
-        ] {
-            let mut variables = system.variables.clone();
-            variables.insert(name.to_owned(), value);
-            let mut process = Process::spawn("dispatcher", &variables);
-            assert!(!process.wait().await.success());
-            assert!(process.logged().contains(name), "{}", process.logged());
-            secrets.assert_not_in("the complaint", &process.logged());
-        }
-        let process = Process::spawn("dispatcher", &system.variables);
-        let listening = async || tokio::net::TcpStream::connect(process.ops).await.ok();
-        eventually("it starts with the right ones", SOON, listening).await;
-        wait_ready(process.ops).await;
-    })
-    .await;
+    let system = TestSystem::prepared(talkative()).await;
+    let variables = system.with(&[
+        ("DATABASE__URL", &with_password(&system.database_url)),
+        ("BROKER__URL", &with_password(&system.amqp_url)),
+    ]);
+    let mut secrets = Secrets::default();
+    secrets.add("the password", PASSWORD);
+    for name in ["api-service", "event-ingest", "dispatcher"] {
+        let process = Process::spawn(name, &variables);
+        let complained = async || {
+            let log = process.logged();
+            let both = log.contains("WEBHOOKS__DATABASE__URL") && log.contains("WEBHOOKS__BROKER__URL");
+            both.then_some(log)
+        };
+        let log = eventually("both are complained about", SOON, complained).await;
+        secrets.assert_not_in(name, &log);
+        let ready = Api { address: process.ops, session: None }.get("/readyz").await;
+        assert_eq!(ready.status, 503);
+        secrets.assert_not_in("/readyz", &shown(&ready));
+    }
 }

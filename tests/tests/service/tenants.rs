@@ -9,9 +9,9 @@ use std::{
 use domain::{EventType, Job, TenantId};
 use end_to_end::{
     api::Api,
+    commands::{self, Ran},
     events::Event,
     history,
-    processes::binary,
     receiver::{Behaviour, Receiver, Reply, always, behaviour},
     system::{Options, Service, System, metric},
     wait::{SOON, eventually},
@@ -28,17 +28,13 @@ use uuid::Uuid;
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
 
 fn command(system: &System, arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary("webhookctl"));
-    command.arg("tenant").args(arguments).env_clear().envs(&system.variables).stdin(Stdio::null()).kill_on_drop(true);
-    command
+    commands::command("webhookctl", &system.variables, &[&["tenant"], arguments].concat())
 }
 
 /// Runs `webhookctl tenant`. Returns the exit code, standard output and standard error.
 async fn tenant(system: &System, arguments: &[&str]) -> (i32, String, String) {
-    let output = command(system, arguments).output();
-    let output = tokio::time::timeout(SOON, output).await.expect("it ends").expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+    let Ran { code, out, err } = commands::run(command(system, arguments)).await;
+    (code, out, err)
 }
 
 /// A tenant with a webhook that succeeds, one that fails, and one row more in each table that keeps such for it.

@@ -10,12 +10,12 @@ use broker::Names;
 use domain::{EventType, Job};
 use end_to_end::{
     events::Event,
+    outsider::text_header,
     receiver::{Receiver, always},
     servers::repository,
-    system::{Options, Service, System},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem},
+    wait::{SOON, eventually, until},
 };
-use lapin::types::AMQPValue;
 use ledger::{LedgerError, SchemaState};
 use uuid::Uuid;
 
@@ -28,70 +28,58 @@ fn lanes(names: &Names) -> Vec<String> {
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 async fn subscriber(system: &System) -> (Receiver, Event) {
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     (receiver, Event::now(EventType::QuoteClosed, tenant))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_a_later_version_are_parked_untouched_from_every_lane_and_hold_nothing_up() {
-    System::run(Options::default(), async |system| {
-        let (receiver, event) = subscriber(&system).await;
-        let mut later = Vec::new();
-        for lane in lanes(&system.names) {
-            for number in 0..20 {
-                let body = format!(r#"{{ "v": 3, "lane": "{lane}", "number": {number}, "to": ["somebody", 1.50] }}"#);
-                system.upstream.publish_to(&system.names.exchange(), &lane, body.as_bytes()).await;
-                later.push(body.into_bytes());
-            }
+    let system = TestSystem::running(Options::default()).await;
+    let (receiver, event) = subscriber(&system).await;
+    let mut later = Vec::new();
+    for lane in lanes(&system.names) {
+        for number in 0..20 {
+            let body = format!(r#"{{ "v": 3, "lane": "{lane}", "number": {number}, "to": ["somebody", 1.50] }}"#);
+            system.upstream.publish_to(&system.names.exchange(), &lane, body.as_bytes()).await;
+            later.push(body.into_bytes());
         }
-        let published = Instant::now();
-        system.upstream.publish(&[event]).await;
-        receiver.wait_for(1, SOON).await;
-        assert!(published.elapsed() < AT_ONCE, "it waited for {:?}", published.elapsed());
+    }
+    let published = Instant::now();
+    system.upstream.publish(&[event]).await;
+    receiver.wait_for(1, SOON).await;
+    assert!(published.elapsed() < AT_ONCE, "it waited for {:?}", published.elapsed());
 
-        let dead = system.names.dead();
-        let all = u32::try_from(later.len()).unwrap();
-        eventually("they are parked", SOON, || async { (system.upstream.ready(&dead).await == all).then_some(()) })
-            .await;
-        let mut parked = Vec::new();
-        while let Some(message) = system.upstream.take(&dead).await {
-            let headers = message.delivery.properties.headers().clone().unwrap();
-            let reason = headers.inner().get("x-dead-reason").cloned();
-            assert_eq!(reason, Some(AMQPValue::LongString("unknown_version".into())));
-            assert!(headers.inner().contains_key("x-dead-detail"));
-            parked.push(message.delivery.data);
-        }
-        parked.sort();
-        later.sort();
-        assert_eq!(parked, later, "bodies are untouched");
-        for lane in lanes(&system.names) {
-            assert_eq!(system.upstream.ready(&lane).await, 0);
-        }
-    })
-    .await;
+    let dead = system.names.dead();
+    let all = u32::try_from(later.len()).unwrap();
+    until("they are parked", SOON, || async { system.upstream.ready(&dead).await == all }).await;
+    let mut parked = Vec::new();
+    for message in system.upstream.take_all(&dead).await {
+        assert_eq!(text_header(&message, "x-dead-reason"), "unknown_version");
+        assert!(!text_header(&message, "x-dead-detail").is_empty());
+        parked.push(message.delivery.data);
+    }
+    parked.sort();
+    later.sort();
+    assert_eq!(parked, later, "bodies are untouched");
+    for lane in lanes(&system.names) {
+        assert_eq!(system.upstream.ready(&lane).await, 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_with_members_that_nobody_knows_yet_is_done() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let (receiver, event) = subscriber(&system).await;
-        system.upstream.publish(&[event]).await;
-        let queue = system.names.main();
-        let made = eventually("ingest makes the job", SOON, || system.upstream.take(&queue)).await;
-        let Job { delivery, attempt } = Job::parse(&made.delivery.data).unwrap()[0];
-        let job =
-            format!(r#"{{"lane":"fast","v":1,"delivery_id":"{delivery}","more":{{"a":[1]}},"attempt":{attempt}}}"#);
-        system.upstream.publish_to(&system.names.exchange(), &queue, job.as_bytes()).await;
-        system.start(Service::Dispatcher).await;
-        let received = receiver.wait_for(1, SOON).await;
-        assert_eq!(received[0].header("x-service-webhook-id"), Some(delivery.to_string().as_str()));
-        assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Ingest]).await;
+    let (receiver, event) = subscriber(&system).await;
+    system.upstream.publish(&[event]).await;
+    let queue = system.names.main();
+    let made = eventually("ingest makes the job", SOON, || system.upstream.take(&queue)).await;
+    let Job { delivery, attempt } = Job::parse(&made.delivery.data).unwrap()[0];
+    let job = format!(r#"{{"lane":"fast","v":1,"delivery_id":"{delivery}","more":{{"a":[1]}},"attempt":{attempt}}}"#);
+    system.upstream.publish_to(&system.names.exchange(), &queue, job.as_bytes()).await;
+    system.start(Service::Dispatcher).await;
+    let received = receiver.wait_for(1, SOON).await;
+    assert_eq!(received[0].header("x-service-webhook-id"), Some(delivery.to_string().as_str()));
+    assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
 }
 
 /// The migration of a made-up next version, and what it does.
@@ -130,56 +118,52 @@ impl Drop for NextMigrations {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn services_run_and_start_on_the_next_versions_schema_and_the_next_version_refuses_theirs() {
-    System::run(Options::default(), async |system| {
-        let (receiver, event) = subscriber(&system).await;
-        let next = NextMigrations::new();
-        let older = system.ledger_as("older", 2);
-        let newer = older.clone().with_migrations(next.0.clone());
-        let is_behind = SchemaState::Behind(vec![NEXT.to_owned()]);
-        assert_eq!(newer.schema_check().await.unwrap(), is_behind);
+    let system = TestSystem::running(Options::default()).await;
+    let (receiver, event) = subscriber(&system).await;
+    let next = NextMigrations::new();
+    let older = system.ledger_as("older", 2);
+    let newer = older.clone().with_migrations(next.0.clone());
+    let is_behind = SchemaState::Behind(vec![NEXT.to_owned()]);
+    assert_eq!(newer.schema_check().await.unwrap(), is_behind);
 
-        // Somebody reads the table meanwhile, and two migrate at the same time.
-        let reader = system.database_session("BEGIN; SELECT FROM webhooks").await;
-        let migrating = [(); 2].map(|()| {
-            let newer = newer.clone();
-            tokio::spawn(async move { newer.migrate().await.unwrap() })
-        });
-        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND application_name = 'older' AND wait_event_type = 'Lock'";
-        eventually("one of them waits", SOON, || async { (system.count(waits).await == 1).then_some(()) }).await;
-        assert!(migrating.iter().all(|one| !one.is_finished()));
-        reader.batch_execute("COMMIT").await.unwrap();
-        let mut applied = Vec::new();
-        for one in migrating {
-            applied.extend(one.await.unwrap());
-        }
-        assert_eq!(applied, [NEXT_VERSION]);
-        assert_eq!(newer.schema_check().await.unwrap(), SchemaState::Current);
-        assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current, "a newer one is accepted");
-        assert_eq!(older.migrate().await.unwrap(), Vec::<String>::new());
-        assert_eq!(older.migrations_seen().await.unwrap().unknown, [NEXT_VERSION]);
+    // Somebody reads the table meanwhile, and two migrate at the same time.
+    let reader = system.database_session("BEGIN; SELECT FROM webhooks").await;
+    let migrating = [(); 2].map(|()| {
+        let newer = newer.clone();
+        tokio::spawn(async move { newer.migrate().await.unwrap() })
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND application_name = 'older' AND wait_event_type = 'Lock'";
+    until("one of them waits", SOON, || async { system.count(waits).await == 1 }).await;
+    assert!(migrating.iter().all(|one| !one.is_finished()));
+    reader.batch_execute("COMMIT").await.unwrap();
+    let mut applied = Vec::new();
+    for one in migrating {
+        applied.extend(one.await.unwrap());
+    }
+    assert_eq!(applied, [NEXT_VERSION]);
+    assert_eq!(newer.schema_check().await.unwrap(), SchemaState::Current);
+    assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current, "a newer one is accepted");
+    assert_eq!(older.migrate().await.unwrap(), Vec::<String>::new());
+    assert_eq!(older.migrations_seen().await.unwrap().unknown, [NEXT_VERSION]);
 
-        system.upstream.publish(std::slice::from_ref(&event)).await;
-        receiver.wait_for(1, SOON).await;
-        for service in [Service::Dispatcher, Service::Api, Service::Ingest] {
-            system.stop(service).await;
-            system.start(service).await;
-        }
-        let (other, others) = subscriber(&system).await;
-        system.upstream.publish(&[others]).await;
-        other.wait_for(1, SOON).await;
+    system.upstream.publish(std::slice::from_ref(&event)).await;
+    receiver.wait_for(1, SOON).await;
+    for service in [Service::Dispatcher, Service::Api, Service::Ingest] {
+        system.stop(service).await;
+        system.start(service).await;
+    }
+    let (other, others) = subscriber(&system).await;
+    system.upstream.publish(&[others]).await;
+    other.wait_for(1, SOON).await;
 
-        // The way back, as deploy/production.md says.
-        assert!(
-            matches!(older.migrate_back("1.0").await, Err(LedgerError::NoWayBack(why)) if why.contains(NEXT_VERSION))
-        );
-        assert_eq!(newer.migrate_back_plan("1.0").await.unwrap(), [NEXT]);
-        assert_eq!(newer.migrate_back("1.0").await.unwrap(), [NEXT]);
-        assert_eq!(newer.migrate_back("1.0").await.unwrap(), Vec::<String>::new(), "the baseline stays");
-        assert_eq!(newer.schema_check().await.unwrap(), is_behind);
-        assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current);
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, event.tenant)]).await;
-        receiver.wait_for(2, SOON).await;
-    })
-    .await;
+    // The way back, as deploy/production.md says.
+    assert!(matches!(older.migrate_back("1.0").await, Err(LedgerError::NoWayBack(why)) if why.contains(NEXT_VERSION)));
+    assert_eq!(newer.migrate_back_plan("1.0").await.unwrap(), [NEXT]);
+    assert_eq!(newer.migrate_back("1.0").await.unwrap(), [NEXT]);
+    assert_eq!(newer.migrate_back("1.0").await.unwrap(), Vec::<String>::new(), "the baseline stays");
+    assert_eq!(newer.schema_check().await.unwrap(), is_behind);
+    assert_eq!(older.schema_check().await.unwrap(), SchemaState::Current);
+    system.upstream.publish(&Event::closed(event.tenant, 1)).await;
+    receiver.wait_for(2, SOON).await;
 }

@@ -7,7 +7,7 @@ use std::{
 
 use end_to_end::{
     servers::{repository, stack_folder},
-    system::System,
+    system::TestSystem,
     tools::{Tool, find},
 };
 use tokio::process::Command;
@@ -51,7 +51,8 @@ fn workshop(name: &str, files: &[&str]) -> PathBuf {
 
 /// Runs a client against the real service. `program` is looked for in the path.
 async fn use_it(folder: &Path, program: &Path, file: &str) {
-    System::shared(async |system| {
+    {
+        let system = TestSystem::shared().await;
         let (tenant, url) = (Uuid::new_v4(), "https://localhost:9443/hook");
         let admin = system.admin(tenant).await;
         let base = format!("http://{}/api/v1", admin.address);
@@ -62,8 +63,7 @@ async fn use_it(folder: &Path, program: &Path, file: &str) {
         let history = system.sql(&theirs).await;
         let actions: Vec<String> = history.iter().map(|row| row.get(0)).collect();
         assert_eq!(actions, ["created", "deleted"]);
-    })
-    .await;
+    }
     fs::remove_dir_all(folder).unwrap();
 }
 

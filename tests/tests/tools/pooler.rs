@@ -1,19 +1,16 @@
 //! PgBouncer between the services and the database: it must lend its connections by session.
-use std::{collections::HashMap, process::Stdio, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
+    commands::{done, refusal},
     events::Event,
     pooler::Pooler,
-    processes::binary,
-    receiver::{Receiver, always},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    receiver::always,
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    wait::{SOON, eventually, until},
 };
 use service_kit::Settings;
-use tokio::process::Command;
-use uuid::Uuid;
 
 const ALL: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
 
@@ -22,9 +19,7 @@ const REFUSED: &str = "several clients share this session of the database";
 const LONG: Duration = Duration::from_secs(90);
 
 fn through(system: &System, pooler: &Pooler) -> HashMap<String, String> {
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), pooler.url.clone());
-    variables
+    system.with(&[("DATABASE__URL", &pooler.url)])
 }
 
 /// Starts all services through the pooler. Returns where ingest shows its metrics.
@@ -37,91 +32,66 @@ async fn start_all(system: &System, pooler: &Pooler) -> Vec<std::net::SocketAddr
     services
 }
 
-/// What a program says that must end by itself, with an error.
-async fn refusal(process: &str, arguments: &[&str], variables: &HashMap<String, String>) -> String {
-    let mut command = Command::new(binary(process));
-    command.args(arguments).env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(Duration::from_secs(20), command.output()).await;
-    let output = output.unwrap_or_else(|_| panic!("{process} did not end")).unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code().is_some_and(|code| code > 0), "{process} ended with {}: {said}", output.status);
-    said
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_of_sessions_serves_all_services_and_their_leader() {
-    System::prepared(Options::default(), async |system| {
-        let Some(pooler) = Pooler::before(&system.database_url, "session", "").await else { return };
-        let receiver = Receiver::start(&system.ca, always(200));
-        let services = start_all(&system, &pooler).await;
-        let tenant = Uuid::new_v4();
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let events: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
-        system.upstream.publish(&events).await;
-        receiver.wait_for(20, SOON).await;
-        eventually("ingest leads", SOON, || async {
-            (metric(services[1], "webhooks_maintenance_leader").await > 0.0).then_some(())
-        })
-        .await;
-        // What its client leaves behind is cleared before the next one comes.
-        let process = binary("webhookctl");
-        let output = Command::new(process).arg("migrate").env_clear().envs(through(&system, &pooler)).output().await;
-        assert!(output.unwrap().status.success());
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let Some(pooler) = Pooler::before(&system.database_url, "session", "").await else { return };
+    let services = start_all(&system, &pooler).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    system.upstream.publish(&Event::closed(tenant, 20)).await;
+    receiver.wait_for(20, SOON).await;
+    until("ingest leads", SOON, || async { metric(services[1], "webhooks_maintenance_leader").await > 0.0 }).await;
+    // What its client leaves behind is cleared before the next one comes.
+    done(&through(&system, &pooler), &["migrate"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_of_transactions_or_statements_is_refused_at_the_start() {
-    System::prepared(Options::default(), async |system| {
-        for (mode, lines) in [
-            ("transaction", ""),
-            ("transaction", "server_round_robin = 1\nmin_pool_size = 3"),
-            ("transaction", "server_reset_query_always = 1"),
-            ("statement", ""),
-        ] {
-            for process in ALL {
-                let Some(pooler) = Pooler::before(&system.database_url, mode, lines).await else { return };
-                let said = refusal(process, &[], &through(&system, &pooler)).await;
-                for words in ["database.url (WEBHOOKS__DATABASE__URL)", REFUSED, "pool_mode = session"] {
-                    assert!(said.contains(words), "{mode} {lines}: {words:?} is missing in: {said}");
-                }
-            }
+    let system = TestSystem::prepared(Options::default()).await;
+    for (mode, lines) in [
+        ("transaction", ""),
+        ("transaction", "server_round_robin = 1\nmin_pool_size = 3"),
+        ("transaction", "server_reset_query_always = 1"),
+        ("statement", ""),
+    ] {
+        for process in ALL {
             let Some(pooler) = Pooler::before(&system.database_url, mode, lines).await else { return };
-            let said = refusal("webhookctl", &["migrate"], &through(&system, &pooler)).await;
-            assert!(said.contains(REFUSED) && said.contains("WEBHOOKS__DATABASE__URL"), "{mode} {lines}: {said}");
+            let said = refusal(process, &through(&system, &pooler), &[]).await;
+            for words in ["database.url (WEBHOOKS__DATABASE__URL)", REFUSED, "pool_mode = session"] {
+                assert!(said.contains(words), "{mode} {lines}: {words:?} is missing in: {said}");
+            }
         }
-    })
-    .await;
+        let Some(pooler) = Pooler::before(&system.database_url, mode, lines).await else { return };
+        let said = refusal("webhookctl", &through(&system, &pooler), &["migrate"]).await;
+        assert!(said.contains(REFUSED) && said.contains("WEBHOOKS__DATABASE__URL"), "{mode} {lines}: {said}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_changes_its_mode_is_noticed_and_its_way_back_too() {
-    System::prepared(Options::default(), async |system| {
-        let Some(pooler) = Pooler::before(&system.database_url, "session", "").await else { return };
-        let services = start_all(&system, &pooler).await;
-        pooler.change_mode("transaction");
-        let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
-                   AND application_name IN ('api-service', 'event-ingest', 'dispatcher')";
-        for ops in &services {
-            eventually("it is not ready, because sessions are shared", LONG, || async {
-                let ready = Api { address: *ops, session: None }.get("/readyz").await;
-                let says = ready.json()["checks"]["database"].as_str().is_some_and(|said| said.contains(REFUSED));
-                if !says {
-                    system.sql(cut).await;
-                }
-                (ready.status == 503 && says).then_some(())
-            })
-            .await;
-        }
-        pooler.change_mode("session");
-        for ops in services {
-            eventually("it is ready again", LONG, || async {
-                let ready = Api { address: ops, session: None }.get("/readyz").await;
-                (ready.status == 200).then_some(())
-            })
-            .await;
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let Some(pooler) = Pooler::before(&system.database_url, "session", "").await else { return };
+    let services = start_all(&system, &pooler).await;
+    pooler.change_mode("transaction");
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
+               AND application_name IN ('api-service', 'event-ingest', 'dispatcher')";
+    for ops in &services {
+        eventually("it is not ready, because sessions are shared", LONG, || async {
+            let ready = Api { address: *ops, session: None }.get("/readyz").await;
+            let says = ready.json()["checks"]["database"].as_str().is_some_and(|said| said.contains(REFUSED));
+            if !says {
+                system.sql(cut).await;
+            }
+            (ready.status == 503 && says).then_some(())
+        })
+        .await;
+    }
+    pooler.change_mode("session");
+    for ops in services {
+        eventually("it is ready again", LONG, || async {
+            let ready = Api { address: ops, session: None }.get("/readyz").await;
+            (ready.status == 200).then_some(())
+        })
+        .await;
+    }
 }

@@ -13,11 +13,11 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     proxy::{Mode, Proxy},
-    receiver::{Receiver, always, verify},
+    receiver::{always, verify},
     servers::{repository, stack_folder},
-    system::{Options, System},
+    system::{Options, Subscriber, System, TestSystem},
     tools::Tool,
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -171,54 +171,51 @@ async fn make_tables(system: &System) {
 async fn each_program_publishes_an_event_once_and_refuses_what_is_none() {
     for program in programs() {
         let name = program.file;
-        System::shared(async |system| {
-            let folder = Folder::with(name);
-            let run = || program.command(&system, &folder.0);
-            let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-            let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-            let event = text(&Event::now(EventType::QuoteClosed, tenant).with_data(r#"{"total":1.10}"#));
+        let system = TestSystem::shared().await;
+        let folder = Folder::with(name);
+        let run = || program.command(&system, &folder.0);
+        let Subscriber { tenant, receiver, secret, .. } = system.subscriber(always(200)).await;
+        let event = text(&Event::now(EventType::QuoteClosed, tenant).with_data(r#"{"total":1.10}"#));
 
-            for _ in 0..2 {
-                let (code, said) = program.publish(run(), &event).await;
-                assert_eq!(code, 0, "{name}: {said}");
-                assert!(said.starts_with("confirmed "), "{name}: {said}");
-            }
-            for (bad, fault) in [
-                ("{".to_owned(), "not JSON"),
-                (event.replace("\"event_id\":\"", "\"event_id\":\"x"), "event_id"),
-                (event.replace("quote.closed", "quote.reopened"), "event_type"),
-                (event.replace("\"timestamp\":\"", "\"timestamp\":\"at "), "timestamp"),
-                (event.replace("\"data\"", "\"date\""), "data"),
-                // What Python's own `json.dumps` writes. The service refuses it.
-                (event.replace("1.10", "NaN"), "not JSON"),
-            ] {
-                let (code, said) = program.publish(run(), &bad).await;
-                assert!(code == 2 && said.contains(fault), "{name}: {bad}: {code} {said}");
-            }
-            let mut unroutable = run();
-            unroutable.env("EVENTS_EXCHANGE", "amq.topic");
-            let (code, said) = program.publish(unroutable, &event).await;
-            assert!(code == 1 && said.contains("not confirmed within 1 s"), "{name}: {code} {said}");
-            let mut nowhere = run();
-            nowhere.env("EVENTS_EXCHANGE", "nowhere");
-            let (code, said) = program.publish(nowhere, &event).await;
-            assert!(code == 1 && said.contains("no exchange 'nowhere'"), "{name}: {code} {said}");
-            let mut away = run();
-            away.env("AMQP_URL", "amqp://127.0.0.1:1");
-            let (code, said) = program.publish(away, &event).await;
-            assert!(code == 1 && said.contains("not confirmed within 1 s"), "{name}: {code} {said}");
+        for _ in 0..2 {
+            let (code, said) = program.publish(run(), &event).await;
+            assert_eq!(code, 0, "{name}: {said}");
+            assert!(said.starts_with("confirmed "), "{name}: {said}");
+        }
+        for (bad, fault) in [
+            ("{".to_owned(), "not JSON"),
+            (event.replace("\"event_id\":\"", "\"event_id\":\"x"), "event_id"),
+            (event.replace("quote.closed", "quote.reopened"), "event_type"),
+            (event.replace("\"timestamp\":\"", "\"timestamp\":\"at "), "timestamp"),
+            (event.replace("\"data\"", "\"date\""), "data"),
+            // What Python's own `json.dumps` writes. The service refuses it.
+            (event.replace("1.10", "NaN"), "not JSON"),
+        ] {
+            let (code, said) = program.publish(run(), &bad).await;
+            assert!(code == 2 && said.contains(fault), "{name}: {bad}: {code} {said}");
+        }
+        let mut unroutable = run();
+        unroutable.env("EVENTS_EXCHANGE", "amq.topic");
+        let (code, said) = program.publish(unroutable, &event).await;
+        assert!(code == 1 && said.contains("not confirmed within 1 s"), "{name}: {code} {said}");
+        let mut nowhere = run();
+        nowhere.env("EVENTS_EXCHANGE", "nowhere");
+        let (code, said) = program.publish(nowhere, &event).await;
+        assert!(code == 1 && said.contains("no exchange 'nowhere'"), "{name}: {code} {said}");
+        let mut away = run();
+        away.env("AMQP_URL", "amqp://127.0.0.1:1");
+        let (code, said) = program.publish(away, &event).await;
+        assert!(code == 1 && said.contains("not confirmed within 1 s"), "{name}: {code} {said}");
 
-            let last = Event::now(EventType::QuoteClosed, tenant);
-            assert_eq!(program.publish(run(), &text(&last)).await.0, 0, "{name}");
-            let received = receiver.wait_for(2, SOON).await;
-            for one in &received {
-                verify(one, &webhook.secret).unwrap();
-            }
-            assert!(received[0].body.ends_with(br#""data":{"total":1.10}}"#), "{name}: byte for byte");
-            let stored = format!("SELECT count(*) FROM events WHERE tenant_id = '{tenant}'");
-            assert_eq!(system.count(&stored).await, 2, "{name}");
-        })
-        .await;
+        let last = Event::now(EventType::QuoteClosed, tenant);
+        assert_eq!(program.publish(run(), &text(&last)).await.0, 0, "{name}");
+        let received = receiver.wait_for(2, SOON).await;
+        for one in &received {
+            verify(one, &secret).unwrap();
+        }
+        assert!(received[0].body.ends_with(br#""data":{"total":1.10}}"#), "{name}: byte for byte");
+        let stored = format!("SELECT count(*) FROM events WHERE tenant_id = '{tenant}'");
+        assert_eq!(system.count(&stored).await, 2, "{name}");
     }
 }
 
@@ -226,65 +223,59 @@ async fn each_program_publishes_an_event_once_and_refuses_what_is_none() {
 async fn a_committed_events_delivery_comes_and_a_rolled_back_one_leaves_no_trace() {
     for program in programs() {
         let name = program.file;
-        System::run(Options::default(), async |system| {
-            let folder = Folder::with(name);
-            let run = || program.command(&system, &folder.0);
-            make_tables(&system).await;
-            let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-            system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-            let [committed, rolled_back] = [0, 1].map(|_| Event::now(EventType::QuoteClosed, tenant));
+        let system = TestSystem::running(Options::default()).await;
+        let folder = Folder::with(name);
+        let run = || program.command(&system, &folder.0);
+        make_tables(&system).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+        let [committed, rolled_back] = [0, 1].map(|_| Event::now(EventType::QuoteClosed, tenant));
 
-            program.do_business(run(), &text(&committed), &text(&rolled_back)).await;
-            let deep = format!("{{\"by\": {}{}}}", "[".repeat(3000), "]".repeat(3000));
-            for by_hand in ["{\"by\": \"hand\"}", &deep] {
-                system
-                    .sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{by_hand}')"))
-                    .await;
-            }
-            let others = text(&Event::now(EventType::ReturnNoteCreated, Uuid::new_v4()));
-            system
-                .sql(&format!(
-                    "INSERT INTO outbox (event_id, event) SELECT gen_random_uuid(), '{others}' FROM generate_series(1, 40)"
-                ))
-                .await;
-            let warnings = folder.0.join("warnings");
-            let relay = || {
-                let mut command = run();
-                command.env("NODE_REDIRECT_WARNINGS", &warnings);
-                program.relay(command)
-            };
-            let relays = [relay(), relay()];
-            receiver.wait_for(1, SOON).await;
-            eventually("the relays have marked all", SOON, || async {
-                let open = "SELECT count(*) FROM outbox WHERE published_at IS NULL AND fault IS NULL";
-                (system.count(open).await == 0).then_some(())
-            })
+        program.do_business(run(), &text(&committed), &text(&rolled_back)).await;
+        let deep = format!("{{\"by\": {}{}}}", "[".repeat(3000), "]".repeat(3000));
+        for by_hand in ["{\"by\": \"hand\"}", &deep] {
+            system.sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{by_hand}')")).await;
+        }
+        let others = text(&Event::now(EventType::ReturnNoteCreated, Uuid::new_v4()));
+        system
+            .sql(&format!(
+                "INSERT INTO outbox (event_id, event) SELECT gen_random_uuid(), '{others}' FROM generate_series(1, 40)"
+            ))
             .await;
-            assert_eq!(system.count("SELECT count(*) FROM outbox WHERE fault IS NOT NULL").await, 2, "{name}");
-
-            program.do_business(run(), &text(&Event::now(EventType::QuoteClosed, tenant)), &text(&rolled_back)).await;
-            receiver.wait_for(2, SOON).await;
-            for mut relay in relays {
-                let pid = relay.id().unwrap().to_string();
-                assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
-                let status = tokio::time::timeout(SOON, relay.wait()).await.unwrap().unwrap();
-                assert!(status.success(), "{name} ends in order");
-            }
-            let said = std::fs::read_to_string(&warnings).unwrap_or_default();
-            assert_eq!(said, "", "{name} warns");
-            let stored = system.sql("SELECT id::text FROM events WHERE event_type = 'quote.closed'").await;
-            let ids: Vec<Uuid> = stored.iter().map(|row| row.get::<_, &str>(0).parse().unwrap()).collect();
-            assert!(ids.len() == 2 && ids.contains(&committed.id) && !ids.contains(&rolled_back.id), "{name}: {ids:?}");
+        let warnings = folder.0.join("warnings");
+        let relay = || {
+            let mut command = run();
+            command.env("NODE_REDIRECT_WARNINGS", &warnings);
+            program.relay(command)
+        };
+        let relays = [relay(), relay()];
+        receiver.wait_for(1, SOON).await;
+        until("the relays have marked all", SOON, || async {
+            let open = "SELECT count(*) FROM outbox WHERE published_at IS NULL AND fault IS NULL";
+            system.count(open).await == 0
         })
         .await;
+        assert_eq!(system.count("SELECT count(*) FROM outbox WHERE fault IS NOT NULL").await, 2, "{name}");
+
+        program.do_business(run(), &text(&Event::now(EventType::QuoteClosed, tenant)), &text(&rolled_back)).await;
+        receiver.wait_for(2, SOON).await;
+        for mut relay in relays {
+            let pid = relay.id().unwrap().to_string();
+            assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+            let status = tokio::time::timeout(SOON, relay.wait()).await.unwrap().unwrap();
+            assert!(status.success(), "{name} ends in order");
+        }
+        let said = std::fs::read_to_string(&warnings).unwrap_or_default();
+        assert_eq!(said, "", "{name} warns");
+        let stored = system.sql("SELECT id::text FROM events WHERE event_type = 'quote.closed'").await;
+        let ids: Vec<Uuid> = stored.iter().map(|row| row.get::<_, &str>(0).parse().unwrap()).collect();
+        assert!(ids.len() == 2 && ids.contains(&committed.id) && !ids.contains(&rolled_back.id), "{name}: {ids:?}");
     }
 }
 
 /// The broker falls silent, an event is stored, and the connection breaks before its confirm: then it comes later. `proxy`
 /// is between the relay and the broker.
 async fn comes_although_the_connection_breaks(system: &System, name: &str, proxy: &Proxy) {
-    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-    system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     let store = async || {
         let event = text(&Event::now(EventType::QuoteClosed, tenant));
         system.sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{event}')")).await;
@@ -294,16 +285,16 @@ async fn comes_although_the_connection_breaks(system: &System, name: &str, proxy
 
     proxy.set(Mode::Stall);
     store().await;
-    eventually(&format!("{name} has taken the event"), SOON, || async {
+    until(&format!("{name} has taken the event"), SOON, || async {
         let free = "SELECT position FROM outbox WHERE published_at IS NULL FOR UPDATE SKIP LOCKED";
-        system.sql(free).await.is_empty().then_some(())
+        system.sql(free).await.is_empty()
     })
     .await;
     proxy.set(Mode::Refuse);
     proxy.set(Mode::Pass);
     receiver.wait_for(2, SOON).await;
-    eventually(&format!("{name} has marked the event"), SOON, || async {
-        (system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await == 0).then_some(())
+    until(&format!("{name} has marked the event"), SOON, || async {
+        system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await == 0
     })
     .await;
 }
@@ -311,63 +302,54 @@ async fn comes_although_the_connection_breaks(system: &System, name: &str, proxy
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_whose_confirm_never_came_is_published_again() {
     for program in programs() {
-        System::run(Options::default(), async |system| {
-            make_tables(&system).await;
-            let (proxy, through) = Proxy::before(&system.amqp_url);
-            let folder = Folder::with(program.file);
-            let mut command = program.command(&system, &folder.0);
-            command.env("AMQP_URL", through);
-            let _relay = program.relay(command);
-            comes_although_the_connection_breaks(&system, program.file, &proxy).await;
-        })
-        .await;
-    }
-    System::run(Options::default(), async |system| {
+        let system = TestSystem::running(Options::default()).await;
         make_tables(&system).await;
-        let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
-        let outbox = rust::Outbox { amqp_url, ..rust_outbox(&system, system.names.events_exchange.clone()) };
-        tokio::select! {
-            () = outbox.relay() => {}
-            () = comes_although_the_connection_breaks(&system, "publisher.rs", &proxy) => {}
-        }
-    })
-    .await;
+        let (proxy, through) = Proxy::before(&system.amqp_url);
+        let folder = Folder::with(program.file);
+        let mut command = program.command(&system, &folder.0);
+        command.env("AMQP_URL", through);
+        let _relay = program.relay(command);
+        comes_although_the_connection_breaks(&system, program.file, &proxy).await;
+    }
+    let system = TestSystem::running(Options::default()).await;
+    make_tables(&system).await;
+    let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
+    let outbox = rust::Outbox { amqp_url, ..rust_outbox(&system, system.names.events_exchange.clone()) };
+    tokio::select! {
+        () = outbox.relay() => {}
+        () = comes_although_the_connection_breaks(&system, "publisher.rs", &proxy) => {}
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_holds_no_rows_for_long_while_the_broker_is_silent() {
     for program in programs() {
         let name = program.file;
-        System::run(Options::default(), async |system| {
-            make_tables(&system).await;
-            let (proxy, through) = Proxy::before(&system.amqp_url);
-            let folder = Folder::with(name);
-            let mut command = program.command(&system, &folder.0);
-            command.env("AMQP_URL", through);
-            let _relay = program.relay(command);
-            let store = async || {
-                let event = text(&Event::now(EventType::QuoteClosed, Uuid::new_v4()));
-                system
-                    .sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{event}')"))
-                    .await;
-            };
-            let left = async || system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await;
-            store().await;
-            eventually("the relay works", SOON, || async { (left().await == 0).then_some(()) }).await;
+        let system = TestSystem::running(Options::default()).await;
+        make_tables(&system).await;
+        let (proxy, through) = Proxy::before(&system.amqp_url);
+        let folder = Folder::with(name);
+        let mut command = program.command(&system, &folder.0);
+        command.env("AMQP_URL", through);
+        let _relay = program.relay(command);
+        let store = async || {
+            let event = text(&Event::now(EventType::QuoteClosed, Uuid::new_v4()));
+            system.sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{event}')")).await;
+        };
+        let left = async || system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await;
+        store().await;
+        until("the relay works", SOON, || async { left().await == 0 }).await;
 
-            // As a broker without memory or disk does.
-            proxy.set(Mode::Stall);
-            store().await;
-            let free = "SELECT position FROM outbox WHERE published_at IS NULL FOR UPDATE SKIP LOCKED";
-            let is_taken = || async { system.sql(free).await.is_empty().then_some(()) };
-            eventually(&format!("{name} has taken the event"), SOON, is_taken).await;
-            let is_free = || async { (!system.sql(free).await.is_empty()).then_some(()) };
-            eventually(&format!("{name} lets go of the event"), SOON * 2, is_free).await;
-            proxy.set(Mode::Pass);
-            eventually(&format!("{name} publishes it later"), SOON, || async { (left().await == 0).then_some(()) })
-                .await;
-        })
-        .await;
+        // As a broker without memory or disk does.
+        proxy.set(Mode::Stall);
+        store().await;
+        let free = "SELECT position FROM outbox WHERE published_at IS NULL FOR UPDATE SKIP LOCKED";
+        let is_taken = || async { system.sql(free).await.is_empty().then_some(()) };
+        eventually(&format!("{name} has taken the event"), SOON, is_taken).await;
+        let is_free = || async { (!system.sql(free).await.is_empty()).then_some(()) };
+        eventually(&format!("{name} lets go of the event"), SOON * 2, is_free).await;
+        proxy.set(Mode::Pass);
+        until(&format!("{name} publishes it later"), SOON, || async { left().await == 0 }).await;
     }
 }
 
@@ -474,47 +456,40 @@ impl Own {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_service_a_queue_of_ones_own_gets_its_events_and_those_that_come_back_hold_up_none() {
     for program in programs() {
-        System::prepared(Options::default(), async |system| {
-            make_tables(&system).await;
-            let (own, folder) = (Own::declare(&system).await, Folder::with(program.file));
-            let mut command = program.command(&system, &folder.0);
-            command.env("EVENTS_EXCHANGE", &own.exchange);
-            let _relay = program.relay(command);
-            own.gets_what_it_takes(&system, program.file).await;
-        })
-        .await;
-    }
-    System::prepared(Options::default(), async |system| {
+        let system = TestSystem::prepared(Options::default()).await;
         make_tables(&system).await;
-        let own = Own::declare(&system).await;
-        let outbox = rust_outbox(&system, own.exchange.clone());
-        tokio::select! {
-            () = outbox.relay() => {}
-            () = own.gets_what_it_takes(&system, "publisher.rs") => {}
-        }
-    })
-    .await;
+        let (own, folder) = (Own::declare(&system).await, Folder::with(program.file));
+        let mut command = program.command(&system, &folder.0);
+        command.env("EVENTS_EXCHANGE", &own.exchange);
+        let _relay = program.relay(command);
+        own.gets_what_it_takes(&system, program.file).await;
+    }
+    let system = TestSystem::prepared(Options::default()).await;
+    make_tables(&system).await;
+    let own = Own::declare(&system).await;
+    let outbox = rust_outbox(&system, own.exchange.clone());
+    tokio::select! {
+        () = outbox.relay() => {}
+        () = own.gets_what_it_takes(&system, "publisher.rs") => {}
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_in_rust_stores_an_event_once_and_refuses_another_one_with_its_id() {
-    System::prepared(Options::default(), async |system| {
-        make_tables(&system).await;
-        let outbox = rust_outbox(&system, system.names.events_exchange.clone());
-        let (mut client, connection) =
-            tokio_postgres::connect(&system.database_url, tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        let transaction = client.transaction().await.unwrap();
-        let event = text(&Event::now(EventType::QuoteClosed, Uuid::new_v4()));
-        for _ in 0..2 {
-            outbox.store(&transaction, &event).await.unwrap();
-        }
-        let other = outbox.store(&transaction, &format!("{event} ")).await.unwrap_err().to_string();
-        assert!(other.starts_with("event_id: another event has "), "{other}");
-        transaction.commit().await.unwrap();
-        assert_eq!(system.count("SELECT count(*) FROM outbox").await, 1);
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    make_tables(&system).await;
+    let outbox = rust_outbox(&system, system.names.events_exchange.clone());
+    let (mut client, connection) = tokio_postgres::connect(&system.database_url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let transaction = client.transaction().await.unwrap();
+    let event = text(&Event::now(EventType::QuoteClosed, Uuid::new_v4()));
+    for _ in 0..2 {
+        outbox.store(&transaction, &event).await.unwrap();
+    }
+    let other = outbox.store(&transaction, &format!("{event} ")).await.unwrap_err().to_string();
+    assert!(other.starts_with("event_id: another event has "), "{other}");
+    transaction.commit().await.unwrap();
+    assert_eq!(system.count("SELECT count(*) FROM outbox").await, 1);
 }
 
 fn rust_outbox(system: &System, exchange: String) -> rust::Outbox {

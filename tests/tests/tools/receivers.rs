@@ -22,7 +22,7 @@ use end_to_end::{
     processes::free_address,
     receiver::{Received, Receiver, always},
     servers::stack_folder,
-    system::System,
+    system::{System, TestSystem},
     tools::Tool,
     wait::{SOON, eventually},
 };
@@ -260,67 +260,63 @@ impl Running {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_program_takes_a_real_delivery_once_and_refuses_what_is_not_one() {
-    System::shared(async |system| {
-        let there: Vec<_> = programs().into_iter().filter(|program| program.tool.is_used()).collect();
-        let folder = Folder::new();
-        // Before the delivery is made: what is signed must not wait for a compiler.
-        let files: Vec<_> = there.iter().map(|program| folder.take(program)).collect();
-        let (good, secret) = delivery(&system).await;
-        let received = (200, "received".to_owned());
-        for (program, [file, broken]) in there.iter().zip(files) {
-            let name = program.file;
-            let receiver = Running::start(program, &file, &secret).await;
-            receiver.hang_up().await;
-            for (what, post) in bad(&good, program.signature) {
-                assert_eq!(receiver.answer(&post).await.0, 400, "{name}: {what}");
-            }
-            assert_eq!(receiver.answer(&good).await, received, "{name}");
-            assert_eq!(receiver.answer(&good).await, (200, "seen before".to_owned()), "{name}");
-
-            let wrong = Running::start(program, &file, &wrong_secret()).await;
-            assert_eq!(wrong.answer(&good).await.0, 400, "{name}: a wrong secret");
-            let broken = Running::start(program, &broken, &secret).await;
-            for _ in 0..2 {
-                assert_eq!(broken.answer(&good).await.0, 500, "{name}: its processing fails, so it has to come again");
-            }
+    let system = TestSystem::shared().await;
+    let there: Vec<_> = programs().into_iter().filter(|program| program.tool.is_used()).collect();
+    let folder = Folder::new();
+    // Before the delivery is made: what is signed must not wait for a compiler.
+    let files: Vec<_> = there.iter().map(|program| folder.take(program)).collect();
+    let (good, secret) = delivery(&system).await;
+    let received = (200, "received".to_owned());
+    for (program, [file, broken]) in there.iter().zip(files) {
+        let name = program.file;
+        let receiver = Running::start(program, &file, &secret).await;
+        receiver.hang_up().await;
+        for (what, post) in bad(&good, program.signature) {
+            assert_eq!(receiver.answer(&post).await.0, 400, "{name}: {what}");
         }
-    })
-    .await;
+        assert_eq!(receiver.answer(&good).await, received, "{name}");
+        assert_eq!(receiver.answer(&good).await, (200, "seen before".to_owned()), "{name}");
+
+        let wrong = Running::start(program, &file, &wrong_secret()).await;
+        assert_eq!(wrong.answer(&good).await.0, 400, "{name}: a wrong secret");
+        let broken = Running::start(program, &broken, &secret).await;
+        for _ in 0..2 {
+            assert_eq!(broken.answer(&good).await.0, 500, "{name}: its processing fails, so it has to come again");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_receivers_in_rust_do_the_same() {
-    System::shared(async |system| {
-        let (good, secret) = delivery(&system).await;
-        let wrong = wrong_secret();
-        let now = || time::OffsetDateTime::now_utc().unix_timestamp();
-        let service = |receiver: &mut rust::Receiver, post: &Post, processed: Result<(), ()>| {
-            let headers = (post.header("x-service-signature"), post.header("x-service-webhook-id"));
-            receiver.receive(headers, &post.body, now(), |_| processed)
-        };
-        let standard = |receiver: &mut rust_standard::Receiver, post: &Post, processed: Result<(), ()>| {
-            let headers = post.headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            receiver.receive(&headers.collect(), &post.body, |_| processed)
-        };
-        let (received, seen) = ((200, "received".to_owned()), (200, "seen before".to_owned()));
+    let system = TestSystem::shared().await;
+    let (good, secret) = delivery(&system).await;
+    let wrong = wrong_secret();
+    let now = || time::OffsetDateTime::now_utc().unix_timestamp();
+    let service = |receiver: &mut rust::Receiver, post: &Post, processed: Result<(), ()>| {
+        let headers = (post.header("x-service-signature"), post.header("x-service-webhook-id"));
+        receiver.receive(headers, &post.body, now(), |_| processed)
+    };
+    let standard = |receiver: &mut rust_standard::Receiver, post: &Post, processed: Result<(), ()>| {
+        let headers = post.headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        receiver.receive(&headers.collect(), &post.body, |_| processed)
+    };
+    let (received, seen) = ((200, "received".to_owned()), (200, "seen before".to_owned()));
 
-        let mut receiver = rust::Receiver::new(&secret);
-        for (what, post) in bad(&good, Signature::Service) {
-            assert_eq!(service(&mut receiver, &post, Ok(())).0, 400, "{what}");
-        }
-        assert_eq!(service(&mut receiver, &good, Err(())).0, 500, "it comes again");
-        assert_eq!(service(&mut receiver, &good, Ok(())), received);
-        assert_eq!(service(&mut receiver, &good, Ok(())), seen);
-        assert_eq!(service(&mut rust::Receiver::new(&wrong), &good, Ok(())).0, 400);
+    let mut receiver = rust::Receiver::new(&secret);
+    for (what, post) in bad(&good, Signature::Service) {
+        assert_eq!(service(&mut receiver, &post, Ok(())).0, 400, "{what}");
+    }
+    assert_eq!(service(&mut receiver, &good, Err(())).0, 500, "it comes again");
+    assert_eq!(service(&mut receiver, &good, Ok(())), received);
+    assert_eq!(service(&mut receiver, &good, Ok(())), seen);
+    assert_eq!(service(&mut rust::Receiver::new(&wrong), &good, Ok(())).0, 400);
 
-        let mut receiver = rust_standard::Receiver::new(&secret).unwrap();
-        for (what, post) in bad(&good, Signature::Standard) {
-            assert_eq!(standard(&mut receiver, &post, Ok(())).0, 400, "{what}");
-        }
-        assert_eq!(standard(&mut receiver, &good, Err(())).0, 500, "it comes again");
-        assert_eq!(standard(&mut receiver, &good, Ok(())), received);
-        assert_eq!(standard(&mut receiver, &good, Ok(())), seen);
-        assert_eq!(standard(&mut rust_standard::Receiver::new(&wrong).unwrap(), &good, Ok(())).0, 400);
-    })
-    .await;
+    let mut receiver = rust_standard::Receiver::new(&secret).unwrap();
+    for (what, post) in bad(&good, Signature::Standard) {
+        assert_eq!(standard(&mut receiver, &post, Ok(())).0, 400, "{what}");
+    }
+    assert_eq!(standard(&mut receiver, &good, Err(())).0, 500, "it comes again");
+    assert_eq!(standard(&mut receiver, &good, Ok(())), received);
+    assert_eq!(standard(&mut receiver, &good, Ok(())), seen);
+    assert_eq!(standard(&mut rust_standard::Receiver::new(&wrong).unwrap(), &good, Ok(())).0, 400);
 }

@@ -2,13 +2,12 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
     proxy::{Mode, Proxy},
     receiver::{Receiver, always},
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
     wait::SOON,
 };
 use service_kit::Settings;
@@ -39,43 +38,38 @@ async fn subscribed(system: &System, tenant: Uuid) -> (Api, Receiver) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_first_host_is_silent_all_services_use_the_second() {
-    System::prepared(Options::default(), async |system| {
-        // The system accepts connections, and nobody answers them.
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (second, through) = Proxy::before(&system.database_url);
-        start(&system, &through, &second, [silent.local_addr().unwrap(), second.address]).await;
-        let tenant = Uuid::new_v4();
-        let (_admin, receiver) = subscribed(&system, tenant).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(1, SOON).await;
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    // The system accepts connections, and nobody answers them.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (second, through) = Proxy::before(&system.database_url);
+    start(&system, &through, &second, [silent.local_addr().unwrap(), second.address]).await;
+    let tenant = Uuid::new_v4();
+    let (_admin, receiver) = subscribed(&system, tenant).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(1, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_host_in_use_falls_silent_the_other_one_is_used() {
-    System::prepared(Options::default(), async |system| {
-        let ((first, through), (second, _)) =
-            (Proxy::before(&system.database_url), Proxy::before(&system.database_url));
-        start(&system, &through, &first, [first.address, second.address]).await;
-        let tenant = Uuid::new_v4();
-        let (admin, receiver) = subscribed(&system, tenant).await;
-        let mut expected = 0;
-        let mut delivers = async |within| {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-            expected += 1;
-            receiver.wait_for(expected, within).await;
-            end_to_end::wait::eventually("the API answers", within, || async {
-                (admin.get("/api/v1/webhooks/").await.status == 200).then_some(())
-            })
-            .await;
-        };
-        delivers(SOON).await;
-        first.set(Mode::Stall);
-        delivers(LONG).await;
-        second.set(Mode::Stall);
-        first.set(Mode::Pass);
-        delivers(LONG).await;
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let ((first, through), (second, _)) = (Proxy::before(&system.database_url), Proxy::before(&system.database_url));
+    start(&system, &through, &first, [first.address, second.address]).await;
+    let tenant = Uuid::new_v4();
+    let (admin, receiver) = subscribed(&system, tenant).await;
+    let mut expected = 0;
+    let mut delivers = async |within| {
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
+        expected += 1;
+        receiver.wait_for(expected, within).await;
+        end_to_end::wait::until("the API answers", within, || async {
+            admin.get("/api/v1/webhooks/").await.status == 200
+        })
+        .await;
+    };
+    delivers(SOON).await;
+    first.set(Mode::Stall);
+    delivers(LONG).await;
+    second.set(Mode::Stall);
+    first.set(Mode::Pass);
+    delivers(LONG).await;
 }

@@ -2,16 +2,14 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
-    receiver::{Receiver, always},
+    receiver::always,
     servers::PrivateServers,
-    system::{Options, Service, System, wait_ready},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem, wait_ready},
+    wait::{SOON, eventually, until},
 };
-use uuid::Uuid;
 
 /// How many events are published before the demotion, and how many during it.
 const EVENTS: usize = 20;
@@ -49,44 +47,33 @@ async fn a_read_only_database_is_not_ready_its_connections_are_closed_and_nothin
     let servers = PrivateServers::borrow().await;
     let settings = vec![("RECONCILE__INTERVAL", "100ms".to_owned())];
     let options = Options { servers: Some(servers.servers().clone()), settings, ..Options::default() };
-    System::prepared(options, async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
-        let mut services = Vec::new();
-        for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
-            services.push(system.start(service).await);
-        }
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
-        admin.create(&receiver.url("/"), &["quote.closed"]).await;
-        let events = || (0..EVENTS).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect::<Vec<_>>();
-        system.upstream.publish(&events()).await;
-        receiver.wait_for(EVENTS, SOON).await;
-        let before = sessions(&system).await;
-        assert!(before.len() >= 4, "each has a pool, and the leader a connection: {before:?}");
-        demote(&system).await;
-        for ops in &services {
-            says_read_only(*ops).await;
-        }
-        eventually("every connection to it is closed", LONG, || async {
-            sessions(&system).await.is_disjoint(&before).then_some(())
-        })
-        .await;
-        assert_eq!(admin.get("/api/v1/webhooks/").await.status, 503);
-        system.upstream.publish(&events()).await;
-        promote(&system).await;
-        for ops in &services {
-            wait_ready(*ops).await;
-        }
-        receiver.wait_for(EVENTS * 2, LONG).await;
-        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("all are recorded", LONG, || async {
-            (system.count(done).await == 2 * EVENTS as i64).then_some(())
-        })
-        .await;
-        eventually("somebody leads again", LONG, || async {
-            (end_to_end::system::metric(services[1], "webhooks_maintenance_leader").await > 0.0).then_some(())
-        })
-        .await;
+    let system = TestSystem::prepared(options).await;
+    let mut services = Vec::new();
+    for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
+        services.push(system.start(service).await);
+    }
+    let Subscriber { tenant, api: admin, receiver, .. } = system.subscriber(always(200)).await;
+    let events = || Event::closed(tenant, EVENTS);
+    system.upstream.publish(&events()).await;
+    receiver.wait_for(EVENTS, SOON).await;
+    let before = sessions(&system).await;
+    assert!(before.len() >= 4, "each has a pool, and the leader a connection: {before:?}");
+    demote(&system).await;
+    for ops in &services {
+        says_read_only(*ops).await;
+    }
+    until("every connection to it is closed", LONG, || async { sessions(&system).await.is_disjoint(&before) }).await;
+    assert_eq!(admin.get("/api/v1/webhooks/").await.status, 503);
+    system.upstream.publish(&events()).await;
+    promote(&system).await;
+    for ops in &services {
+        wait_ready(*ops).await;
+    }
+    receiver.wait_for(EVENTS * 2, LONG).await;
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+    until("all are recorded", LONG, || async { system.count(done).await == 2 * EVENTS as i64 }).await;
+    until("somebody leads again", LONG, || async {
+        end_to_end::system::metric(services[1], "webhooks_maintenance_leader").await > 0.0
     })
     .await;
 }

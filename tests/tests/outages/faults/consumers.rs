@@ -3,41 +3,34 @@
 use domain::EventType;
 use end_to_end::{
     events::Event,
-    receiver::{Receiver, always},
-    system::{Options, Service, System, metric, wait_ready},
-    wait::{SOON, eventually},
+    receiver::always,
+    system::{Options, Service, Subscriber, TestSystem, metric, wait_ready},
+    wait::{SOON, until},
 };
-use uuid::Uuid;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_whose_queue_is_deleted_declares_it_again_and_goes_on() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let ingest = system.start(Service::Ingest).await;
-        let dispatcher = system.start(Service::Dispatcher).await;
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let event = || Event::now(EventType::QuoteClosed, tenant);
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let ingest = system.start(Service::Ingest).await;
+    let dispatcher = system.start(Service::Dispatcher).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    let event = || Event::now(EventType::QuoteClosed, tenant);
+    system.upstream.publish(&[event()]).await;
+    receiver.wait_for(1, SOON).await;
+    let queues = [(system.names.main(), dispatcher), (system.names.events(), ingest)];
+    for (received, (queue, ops)) in (2..).zip(queues) {
+        until("the queue is empty", SOON, || async {
+            metric(ops, "webhooks_attempts_in_flight").await == 0.0 && system.upstream.ready(&queue).await == 0
+        })
+        .await;
+        system.upstream.delete_queue(&queue).await;
+        until("the service consumes again", SOON, || async {
+            metric(ops, "webhooks_broker_reconnects_total").await >= 1.0
+        })
+        .await;
+        wait_ready(ops).await;
+        assert_eq!(system.upstream.consumers(&queue).await, 1);
         system.upstream.publish(&[event()]).await;
-        receiver.wait_for(1, SOON).await;
-        let queues = [(system.names.main(), dispatcher), (system.names.events(), ingest)];
-        for (received, (queue, ops)) in (2..).zip(queues) {
-            eventually("the queue is empty", SOON, || async {
-                (metric(ops, "webhooks_attempts_in_flight").await == 0.0 && system.upstream.ready(&queue).await == 0)
-                    .then_some(())
-            })
-            .await;
-            system.upstream.delete_queue(&queue).await;
-            eventually("the service consumes again", SOON, || async {
-                (metric(ops, "webhooks_broker_reconnects_total").await >= 1.0).then_some(())
-            })
-            .await;
-            wait_ready(ops).await;
-            assert_eq!(system.upstream.consumers(&queue).await, 1);
-            system.upstream.publish(&[event()]).await;
-            receiver.wait_for(received, SOON).await;
-        }
-    })
-    .await;
+        receiver.wait_for(received, SOON).await;
+    }
 }

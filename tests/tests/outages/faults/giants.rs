@@ -5,9 +5,9 @@ use end_to_end::{
     events::Event,
     processes::Process,
     proxy::Mode,
-    receiver::{Receiver, always},
+    receiver::always,
     servers::PrivateServers,
-    system::{Options, Service, System, metric},
+    system::{Options, Service, Subscriber, TestSystem, metric},
     wait::SOON,
 };
 use lapin::{
@@ -16,7 +16,6 @@ use lapin::{
     protocol::{AMQPErrorKind, AMQPSoftError},
     types::AMQPValue,
 };
-use uuid::Uuid;
 
 use crate::faults::{INGEST, LONG};
 
@@ -44,11 +43,13 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
     let servers = PrivateServers::borrow().await;
     // A channel reads the limit when it is opened.
     set_limit(&servers, 2 * GIANT);
-    System::prepared(Options { servers: Some(servers.servers().clone()), ..Options::default() }, async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Dispatcher).await;
-        let (receiver, tenant) = (Receiver::start(&system.ca, always(200)), Uuid::new_v4());
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    {
+        let system = TestSystem::serving(
+            Options { servers: Some(servers.servers().clone()), ..Options::default() },
+            [Service::Api, Service::Dispatcher],
+        )
+        .await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let (proxy, ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
         let idle = ingest.peak_memory();
         // Ingest cannot finish what it takes.
@@ -58,7 +59,7 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
         for number in 0..GIANTS {
             system.upstream.publish_raw("quote.closed", &giant).await;
             if number == GIANTS / 2 {
-                system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+                system.upstream.publish(&Event::closed(tenant, 1)).await;
             }
         }
         system.upstream.wait_ready(&system.names.events(), GIANTS + 1 - FEW, LONG).await;
@@ -74,8 +75,7 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
         let reason = &headers.inner()["x-rejected-reason"];
         assert_eq!(*reason, AMQPValue::LongString("data_too_large".into()));
         assert!(parked.delivery.data == giant, "the body is untouched");
-    })
-    .await;
+    }
     set_limit(&servers, LIMIT);
 }
 

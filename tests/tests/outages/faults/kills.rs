@@ -3,8 +3,8 @@
 use domain::EventType;
 use end_to_end::{
     receiver::{Receiver, always},
-    system::{Options, System},
-    wait::{SOON, eventually},
+    system::{Options, TestSystem},
+    wait::{SOON, until},
 };
 
 use crate::faults::{
@@ -17,80 +17,73 @@ const IN_FLIGHT: usize = 64;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_the_dispatcher_loses_nothing_and_repeats_only_what_was_in_flight() {
-    System::prepared(Options { settings: settings(), ..Options::default() }, async |system| {
-        let mut processes = Processes::start(&system).await;
-        let storm = Storm::prepare(&system).await;
-        let publishing = storm.publish();
-        let (kills, mut lost) = (points(1, 3, EVENTS), 0);
-        for point in &kills {
-            storm.steady.wait_for(*point, LONG).await;
-            processes.dispatcher.kill();
-            // The database may still commit what the process had sent, after it is counted here.
-            let unrecorded = storm.posts().saturating_sub(storm.recorded().await + lost);
-            println!("killed after {} POSTs; {unrecorded} were in flight", storm.posts());
-            lost += unrecorded;
-            assert!(storm.unfinished().await > 0, "it was killed in the middle");
-            processes.dispatcher = processes.again(DISPATCHER).await;
-        }
-        publishing.rest().await;
-        let tally = storm.settle("dispatcher killed", &[&processes.dispatcher]).await;
-        assert!(tally.repeated <= kills.len() * IN_FLIGHT, "{tally:?}");
-    })
-    .await;
+    let system = TestSystem::prepared(Options { settings: settings(), ..Options::default() }).await;
+    let mut processes = Processes::start(&system).await;
+    let storm = Storm::prepare(&system).await;
+    let publishing = storm.publish();
+    let (kills, mut lost) = (points(1, 3, EVENTS), 0);
+    for point in &kills {
+        storm.steady.wait_for(*point, LONG).await;
+        processes.dispatcher.kill();
+        // The database may still commit what the process had sent, after it is counted here.
+        let unrecorded = storm.posts().saturating_sub(storm.recorded().await + lost);
+        println!("killed after {} POSTs; {unrecorded} were in flight", storm.posts());
+        lost += unrecorded;
+        assert!(storm.unfinished().await > 0, "it was killed in the middle");
+        processes.dispatcher = processes.again(DISPATCHER).await;
+    }
+    publishing.rest().await;
+    let tally = storm.settle("dispatcher killed", &[&processes.dispatcher]).await;
+    assert!(tally.repeated <= kills.len() * IN_FLIGHT, "{tally:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_ingest_loses_nothing_and_repeats_nothing() {
-    System::prepared(Options { settings: settings(), ..Options::default() }, async |system| {
-        let mut processes = Processes::start(&system).await;
-        let storm = Storm::prepare(&system).await;
-        let publishing = storm.publish();
-        for point in points(2, 3, storm.expected()) {
-            eventually("ingest is in the middle", LONG, || async { (storm.stored().await >= point).then_some(()) })
-                .await;
-            processes.ingest.kill();
-            let made = storm.stored().await;
-            println!("killed after {made} of {} deliveries were stored", storm.expected());
-            assert!(made < storm.expected(), "it was killed in the middle");
-            processes.ingest = processes.again(INGEST).await;
-        }
-        publishing.rest().await;
-        let tally = storm.settle("ingest killed", &[&processes.dispatcher]).await;
-        assert_eq!(tally.repeated, 0, "a job that is published twice is attempted once");
-    })
-    .await;
+    let system = TestSystem::prepared(Options { settings: settings(), ..Options::default() }).await;
+    let mut processes = Processes::start(&system).await;
+    let storm = Storm::prepare(&system).await;
+    let publishing = storm.publish();
+    for point in points(2, 3, storm.expected()) {
+        until("ingest is in the middle", LONG, || async { storm.stored().await >= point }).await;
+        processes.ingest.kill();
+        let made = storm.stored().await;
+        println!("killed after {made} of {} deliveries were stored", storm.expected());
+        assert!(made < storm.expected(), "it was killed in the middle");
+        processes.ingest = processes.again(INGEST).await;
+    }
+    publishing.rest().await;
+    let tally = storm.settle("ingest killed", &[&processes.dispatcher]).await;
+    assert_eq!(tally.repeated, 0, "a job that is published twice is attempted once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killing_the_api_loses_no_webhook_that_it_had_confirmed_and_no_delivery() {
-    System::prepared(Options { settings: settings(), ..Options::default() }, async |system| {
-        let mut processes = Processes::start(&system).await;
-        let storm = Storm::prepare(&system).await;
-        let late = Receiver::start(&system.ca, always(200));
-        let publishing = storm.publish();
-        let mut confirmed = Vec::new();
-        for point in points(3, 3, EVENTS) {
-            storm.steady.wait_for(point, LONG).await;
-            let path = format!("/late/{}", confirmed.len());
-            confirmed.push(storm.admin.create(&late.url(&path), &["return_note.created"]).await.id);
-            processes.api.kill();
-            processes.api = processes.again(API).await;
-        }
-        publishing.rest().await;
-        let tally = storm.settle("api killed", &[&processes.dispatcher]).await;
-        assert_eq!(tally.repeated, 0);
-        let last = storm.event(EventType::ReturnNoteCreated).with_data(r#"{"last":true}"#);
-        let is_last = |body: &[u8]| String::from_utf8_lossy(body).contains("last");
-        system.upstream.publish(&[last]).await;
-        let received = late
-            .wait_until(SOON, |received| received.iter().filter(|one| is_last(&one.body)).count() == confirmed.len())
-            .await;
-        let mut paths: Vec<_> = received.iter().filter(|one| is_last(&one.body)).map(|one| &one.path).collect();
-        paths.sort();
-        assert_eq!(paths, ["/late/0", "/late/1", "/late/2"]);
-        for id in &confirmed {
-            storm.admin.webhook(id).await;
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(Options { settings: settings(), ..Options::default() }).await;
+    let mut processes = Processes::start(&system).await;
+    let storm = Storm::prepare(&system).await;
+    let late = Receiver::start(&system.ca, always(200));
+    let publishing = storm.publish();
+    let mut confirmed = Vec::new();
+    for point in points(3, 3, EVENTS) {
+        storm.steady.wait_for(point, LONG).await;
+        let path = format!("/late/{}", confirmed.len());
+        confirmed.push(storm.admin.create(&late.url(&path), &["return_note.created"]).await.id);
+        processes.api.kill();
+        processes.api = processes.again(API).await;
+    }
+    publishing.rest().await;
+    let tally = storm.settle("api killed", &[&processes.dispatcher]).await;
+    assert_eq!(tally.repeated, 0);
+    let last = storm.event(EventType::ReturnNoteCreated).with_data(r#"{"last":true}"#);
+    let is_last = |body: &[u8]| String::from_utf8_lossy(body).contains("last");
+    system.upstream.publish(&[last]).await;
+    let received = late
+        .wait_until(SOON, |received| received.iter().filter(|one| is_last(&one.body)).count() == confirmed.len())
+        .await;
+    let mut paths: Vec<_> = received.iter().filter(|one| is_last(&one.body)).map(|one| &one.path).collect();
+    paths.sort();
+    assert_eq!(paths, ["/late/0", "/late/1", "/late/2"]);
+    for id in &confirmed {
+        storm.admin.webhook(id).await;
+    }
 }

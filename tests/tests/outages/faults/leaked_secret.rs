@@ -13,9 +13,9 @@ use end_to_end::{
     processes::Process,
     receiver::{Received, Receiver, Reply, behaviour, verify},
     servers::PrivateServers,
-    system::{Options, System},
+    system::{Options, System, TestSystem},
     upstream::Upstream,
-    wait::eventually,
+    wait::until,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -111,7 +111,7 @@ impl Tenant {
     /// Publishes an event, and waits until it is processed.
     async fn deliver(&self, is_answered: bool) -> Event {
         let event = self.publish_new(is_answered).await;
-        eventually("it is processed", LONG, || async { (self.processed(&event) == 1).then_some(()) }).await;
+        until("it is processed", LONG, || async { self.processed(&event) == 1 }).await;
         event
     }
 
@@ -159,12 +159,12 @@ impl Tenant {
 /// Waits until every event that was published before is stored and acknowledged.
 async fn all_stored(servers: &PrivateServers, system: &System) {
     let queue = system.names.events();
-    eventually("no event is on its way", LONG, || async { (servers.messages(&queue) == 0).then_some(()) }).await;
+    until("no event is on its way", LONG, || async { servers.messages(&queue) == 0 }).await;
 }
 
 /// Waits until a statement counts `wanted` rows.
 async fn counted(system: &System, wanted: i64, statement: &str) {
-    eventually(statement, LONG, || async { (system.count(statement).await == wanted).then_some(()) }).await;
+    until(statement, LONG, || async { system.count(statement).await == wanted }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,63 +172,61 @@ async fn a_leaked_secret_is_replaced_under_load_and_kills_without_loss_or_repeti
     let servers = PrivateServers::borrow().await;
     let (schedule, timeout, of) = ("10s,20s,30s,40s,60s,80s", "3s", Some(servers.servers().clone()));
     let options = Options { schedule, timeout, settings: settings(), servers: of, ..Options::default() };
-    System::prepared(options, async |system| {
-        let mut processes = Processes::start(&system).await;
-        let variables = processes.variables.clone();
-        let started = |name| Process::spawn(name, &variables);
-        let tenant = Tenant::new(&system).await;
-        let (old, leaked) = tenant.register().await;
-        tenant.switch(Some(leaked));
-        let stop = CancellationToken::new();
-        let load = tenant.publish_steadily(stop.clone());
+    let system = TestSystem::prepared(options).await;
+    let mut processes = Processes::start(&system).await;
+    let variables = processes.variables.clone();
+    let started = |name| Process::spawn(name, &variables);
+    let tenant = Tenant::new(&system).await;
+    let (old, leaked) = tenant.register().await;
+    tenant.switch(Some(leaked));
+    let stop = CancellationToken::new();
+    let load = tenant.publish_steadily(stop.clone());
 
-        // The last moments before the replacement: two events are processed without an answer, and the log has the
-        // timeout of the first only, as the dispatcher dies; one event that was delivered is published once more.
-        let repeated = tenant.deliver(true).await;
-        let is_recorded = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND event_id";
-        counted(&system, 1, &format!("{is_recorded} = '{}'", repeated.id)).await;
-        let unanswered = tenant.deliver(false).await;
-        counted(&system, 1, "SELECT count(*) FROM attempts WHERE outcome = 'timeout'").await;
-        let unrecorded = tenant.deliver(false).await;
-        processes.dispatcher.kill();
-        processes.ingest.kill();
-        tenant.upstream.publish(std::slice::from_ref(&repeated)).await;
+    // The last moments before the replacement: two events are processed without an answer, and the log has the
+    // timeout of the first only, as the dispatcher dies; one event that was delivered is published once more.
+    let repeated = tenant.deliver(true).await;
+    let is_recorded = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND event_id";
+    counted(&system, 1, &format!("{is_recorded} = '{}'", repeated.id)).await;
+    let unanswered = tenant.deliver(false).await;
+    counted(&system, 1, "SELECT count(*) FROM attempts WHERE outcome = 'timeout'").await;
+    let unrecorded = tenant.deliver(false).await;
+    processes.dispatcher.kill();
+    processes.ingest.kill();
+    tenant.upstream.publish(std::slice::from_ref(&repeated)).await;
 
-        tenant.switch(None);
-        (processes.dispatcher, processes.ingest) = (started(DISPATCHER), started(INGEST));
-        all_stored(&servers, &system).await;
+    tenant.switch(None);
+    (processes.dispatcher, processes.ingest) = (started(DISPATCHER), started(INGEST));
+    all_stored(&servers, &system).await;
 
-        let (new, secret) = tenant.register().await;
-        processes.ingest.kill();
-        processes.api.kill();
-        (processes.api, processes.ingest) = (processes.again(API).await, started(INGEST));
-        all_stored(&servers, &system).await;
+    let (new, secret) = tenant.register().await;
+    processes.ingest.kill();
+    processes.api.kill();
+    (processes.api, processes.ingest) = (processes.again(API).await, started(INGEST));
+    all_stored(&servers, &system).await;
 
-        let deleted = tenant.admin.delete(&format!("/api/v1/webhooks/{old}/")).await;
-        assert_eq!(deleted.status, 204, "{}", deleted.text);
-        processes.dispatcher.kill();
-        processes.api.kill();
-        (processes.api, processes.dispatcher) = (processes.again(API).await, started(DISPATCHER));
+    let deleted = tenant.admin.delete(&format!("/api/v1/webhooks/{old}/")).await;
+    assert_eq!(deleted.status, 204, "{}", deleted.text);
+    processes.dispatcher.kill();
+    processes.api.kill();
+    (processes.api, processes.dispatcher) = (processes.again(API).await, started(DISPATCHER));
 
-        tenant.switch(Some(secret));
-        let again = tenant.undelivered(&old).await;
-        processes.ingest.kill();
-        tenant.upstream.publish(&again.events).await;
-        processes.ingest = started(INGEST);
+    tenant.switch(Some(secret));
+    let again = tenant.undelivered(&old).await;
+    processes.ingest.kill();
+    tenant.upstream.publish(&again.events).await;
+    processes.ingest = started(INGEST);
 
-        stop.cancel();
-        load.await.unwrap();
-        all_stored(&servers, &system).await;
-        let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-        counted(&system, 0, waiting).await;
-        let published: Vec<_> = tenant.events.lock().unwrap().values().cloned().collect();
-        println!("{} events, {} published again for {new}", published.len(), again.events.len());
-        for event in &published {
-            assert_eq!(tenant.processed(event), 1, "{event:?}");
-        }
-        assert!(!again.events.is_empty());
-        // The dispatcher may have been killed during attempts of other events, too.
-        assert!(again.processed.is_superset(&HashSet::from([unanswered.id, unrecorded.id])), "{:?}", again.processed);
-    })
-    .await;
+    stop.cancel();
+    load.await.unwrap();
+    all_stored(&servers, &system).await;
+    let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
+    counted(&system, 0, waiting).await;
+    let published: Vec<_> = tenant.events.lock().unwrap().values().cloned().collect();
+    println!("{} events, {} published again for {new}", published.len(), again.events.len());
+    for event in &published {
+        assert_eq!(tenant.processed(event), 1, "{event:?}");
+    }
+    assert!(!again.events.is_empty());
+    // The dispatcher may have been killed during attempts of other events, too.
+    assert!(again.processed.is_superset(&HashSet::from([unanswered.id, unrecorded.id])), "{:?}", again.processed);
 }

@@ -2,7 +2,7 @@
 
 use end_to_end::{
     processes::Process,
-    system::{Options, System},
+    system::{Options, TestSystem},
 };
 use futures_util::future::join_all;
 
@@ -22,19 +22,16 @@ async fn a_service_ends_when_a_task_panics_that_it_needs_and_names_the_task() {
         (API, "publisher"),
         (API, "health"),
     ];
-    System::prepared(Options::default(), async |system| {
-        let ends = tasks.map(|(service, task)| {
-            let mut variables = system.variables.clone();
-            variables.insert("WEBHOOKS_FAULT_TASK".to_owned(), task.to_owned());
-            async move {
-                let mut process = Process::spawn(service, &variables);
-                let (status, log) = (process.wait().await, process.logged());
-                assert_eq!(status.code(), Some(1), "{service}, {task}: {log}");
-                assert!(log.contains(&format!("\"{task}\"")), "{service}, {task}: {log}");
-                assert!(log.contains("a task panicked that the process needs: the lines above"), "{log}");
-            }
-        });
-        join_all(ends).await;
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let ends = tasks.map(|(service, task)| {
+        let variables = system.with(&[("WEBHOOKS_FAULT_TASK", task)]);
+        async move {
+            let mut process = Process::spawn(service, &variables);
+            let (status, log) = (process.wait().await, process.logged());
+            assert_eq!(status.code(), Some(1), "{service}, {task}: {log}");
+            assert!(log.contains(&format!("\"{task}\"")), "{service}, {task}: {log}");
+            assert!(log.contains("a task panicked that the process needs: the lines above"), "{log}");
+        }
+    });
+    join_all(ends).await;
 }

@@ -8,8 +8,8 @@ use end_to_end::{
     processes::Process,
     receiver::{Receiver, always},
     servers::PrivateServers,
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    wait::{SOON, until},
 };
 use uuid::Uuid;
 
@@ -42,8 +42,8 @@ fn tell(servers: &PrivateServers, queue: &str, what: &str) {
 }
 
 async fn wait_until_refused(process: &Process) {
-    eventually("several tries have failed", LONG, || async {
-        (metric(process.ops, "webhooks_broker_publish_failures_total").await >= SEVERAL).then_some(())
+    until("several tries have failed", LONG, || async {
+        metric(process.ops, "webhooks_broker_publish_failures_total").await >= SEVERAL
     })
     .await;
 }
@@ -54,8 +54,7 @@ async fn no_reconnects(process: &Process) {
 
 /// Registers a receiver that answers 200. Returns it with its tenant.
 async fn healthy(system: &System) -> (Receiver, Uuid) {
-    let (receiver, tenant) = (Receiver::start(&system.ca, always(200)), Uuid::new_v4());
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     (receiver, tenant)
 }
 
@@ -77,8 +76,7 @@ impl Rejecting {
 
 /// Kills a process once it has acknowledged all but `messages` messages of a queue. Waits until these are ready again.
 async fn left_by(servers: &PrivateServers, system: &System, mut process: Process, queue: &str, messages: u32) {
-    eventually("the rest is acknowledged", LONG, || async { (servers.messages(queue) == messages).then_some(()) })
-        .await;
+    until("the rest is acknowledged", LONG, || async { servers.messages(queue) == messages }).await;
     process.kill();
     system.upstream.wait_ready(queue, messages, LONG).await;
 }
@@ -86,148 +84,132 @@ async fn left_by(servers: &PrivateServers, system: &System, mut process: Process
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_of_rejected_events_holds_up_no_other_event() {
     let servers = PrivateServers::borrow().await;
-    System::prepared(options(&servers, "60s"), async |system| {
-        let Rejecting { dispatcher, ingest, rejected } = Rejecting::start(&system).await;
-        limit(&servers, &rejected);
-        let (receiver, tenant) = healthy(&system).await;
-        for number in 0..HEALTHY {
-            if number < OTHERS {
-                system.upstream.publish_raw("quote.closed", b"no event").await;
-            }
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    let system = TestSystem::prepared(options(&servers, "60s")).await;
+    let Rejecting { dispatcher, ingest, rejected } = Rejecting::start(&system).await;
+    limit(&servers, &rejected);
+    let (receiver, tenant) = healthy(&system).await;
+    for number in 0..HEALTHY {
+        if number < OTHERS {
+            system.upstream.publish_raw("quote.closed", b"no event").await;
         }
-        receiver.wait_for(HEALTHY as usize, SOON).await;
-        wait_until_refused(&ingest).await;
-        no_reconnects(&ingest).await;
-        let taken = system.upstream.ready(&rejected).await;
-        assert!((1..OTHERS).contains(&taken), "{taken} were taken");
-        left_by(&servers, &system, ingest, &system.names.events(), OTHERS - taken).await;
-        lift(&servers, &rejected);
-        let _again = Process::start(INGEST, &system.variables).await;
-        system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
-        assert_eq!(metric(dispatcher.ops, "webhooks_jobs_skipped_total").await, 0.0, "no job came twice");
-        assert_eq!(receiver.received().len(), HEALTHY as usize);
-    })
-    .await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
+    }
+    receiver.wait_for(HEALTHY as usize, SOON).await;
+    wait_until_refused(&ingest).await;
+    no_reconnects(&ingest).await;
+    let taken = system.upstream.ready(&rejected).await;
+    assert!((1..OTHERS).contains(&taken), "{taken} were taken");
+    left_by(&servers, &system, ingest, &system.names.events(), OTHERS - taken).await;
+    lift(&servers, &rejected);
+    let _again = Process::start(INGEST, &system.variables).await;
+    system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
+    assert_eq!(metric(dispatcher.ops, "webhooks_jobs_skipped_total").await, 0.0, "no job came twice");
+    assert_eq!(receiver.received().len(), HEALTHY as usize);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_of_retries_holds_up_no_other_job_and_gets_each_retry_once() {
     let servers = PrivateServers::borrow().await;
-    System::prepared(options(&servers, "60s"), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let (deliveries, retries) = (system.names.main(), system.retry_queues().remove(0));
-        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
-        limit(&servers, &retries);
-        let (receiver, tenant) = healthy(&system).await;
-        let (failing, other) = (Receiver::start(&system.ca, always(500)), Uuid::new_v4());
-        system.admin(other).await.create(&failing.url("/"), &["quote.closed"]).await;
-        // The queue refuses from the third message on. Those that are published together before it says so are taken.
-        for number in 1..=2 {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, other)]).await;
-            failing.wait_for(number, SOON).await;
-            system.upstream.wait_ready(&retries, u32::try_from(number).unwrap(), SOON).await;
-        }
-        let tenants =
-            (0..HEALTHY).flat_map(|number| if number < OTHERS - 2 { vec![other, tenant] } else { vec![tenant] });
-        system.upstream.publish(&tenants.map(|to| Event::now(EventType::QuoteClosed, to)).collect::<Vec<_>>()).await;
-        receiver.wait_for(HEALTHY as usize, SOON).await;
-        failing.wait_for(OTHERS as usize, SOON).await;
-        wait_until_refused(&dispatcher).await;
-        no_reconnects(&dispatcher).await;
-        let taken = system.upstream.ready(&retries).await;
-        assert!((1..OTHERS).contains(&taken), "{taken} were taken");
-        lift(&servers, &retries);
-        system.upstream.wait_ready(&retries, OTHERS, LONG).await;
-        left_by(&servers, &system, dispatcher, &deliveries, 0).await;
-        assert_eq!(system.upstream.ready(&retries).await, OTHERS, "no retry is there twice");
-        assert_eq!(failing.received().len(), OTHERS as usize);
-    })
-    .await;
+    let system = TestSystem::serving(options(&servers, "60s"), [Service::Api, Service::Ingest]).await;
+    let (deliveries, retries) = (system.names.main(), system.retry_queues().remove(0));
+    let dispatcher = Process::start(DISPATCHER, &system.variables).await;
+    limit(&servers, &retries);
+    let (receiver, tenant) = healthy(&system).await;
+    let (failing, other) = (Receiver::start(&system.ca, always(500)), Uuid::new_v4());
+    system.admin(other).await.create(&failing.url("/"), &["quote.closed"]).await;
+    // The queue refuses from the third message on. Those that are published together before it says so are taken.
+    for number in 1..=2 {
+        system.upstream.publish(&Event::closed(other, 1)).await;
+        failing.wait_for(number, SOON).await;
+        system.upstream.wait_ready(&retries, u32::try_from(number).unwrap(), SOON).await;
+    }
+    let tenants = (0..HEALTHY).flat_map(|number| if number < OTHERS - 2 { vec![other, tenant] } else { vec![tenant] });
+    system.upstream.publish(&tenants.map(|to| Event::now(EventType::QuoteClosed, to)).collect::<Vec<_>>()).await;
+    receiver.wait_for(HEALTHY as usize, SOON).await;
+    failing.wait_for(OTHERS as usize, SOON).await;
+    wait_until_refused(&dispatcher).await;
+    no_reconnects(&dispatcher).await;
+    let taken = system.upstream.ready(&retries).await;
+    assert!((1..OTHERS).contains(&taken), "{taken} were taken");
+    lift(&servers, &retries);
+    system.upstream.wait_ready(&retries, OTHERS, LONG).await;
+    left_by(&servers, &system, dispatcher, &deliveries, 0).await;
+    assert_eq!(system.upstream.ready(&retries).await, OTHERS, "no retry is there twice");
+    assert_eq!(failing.received().len(), OTHERS as usize);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
     let servers = PrivateServers::borrow().await;
-    System::prepared(options(&servers, "60s"), async |system| {
-        let Rejecting { dispatcher, ingest, rejected } = Rejecting::start(&system).await;
-        let (receiver, tenant) = healthy(&system).await;
-        // The broker waits for a queue at a channel's first message for it, and does nothing else meanwhile.
+    let system = TestSystem::prepared(options(&servers, "60s")).await;
+    let Rejecting { dispatcher, ingest, rejected } = Rejecting::start(&system).await;
+    let (receiver, tenant) = healthy(&system).await;
+    // The broker waits for a queue at a channel's first message for it, and does nothing else meanwhile.
+    system.upstream.publish_raw("quote.closed", b"no event").await;
+    system.upstream.wait_ready(&rejected, 1, SOON).await;
+    let shown = "webhooks_queue_depth{queue=\"rejected\"}";
+    until("its depth is shown", LONG, || async { metric(dispatcher.ops, shown).await == 1.0 }).await;
+    tell(&servers, &rejected, "suspend");
+    for _ in 1..OTHERS {
         system.upstream.publish_raw("quote.closed", b"no event").await;
-        system.upstream.wait_ready(&rejected, 1, SOON).await;
-        let shown = "webhooks_queue_depth{queue=\"rejected\"}";
-        eventually("its depth is shown", LONG, || async { (metric(dispatcher.ops, shown).await == 1.0).then_some(()) })
-            .await;
-        tell(&servers, &rejected, "suspend");
-        for _ in 1..OTHERS {
-            system.upstream.publish_raw("quote.closed", b"no event").await;
-        }
-        // This takes three times as long as a confirm may.
-        for number in 1..=HEALTHY {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-            receiver.wait_for(number as usize, SOON).await;
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-        no_reconnects(&ingest).await;
-        assert_eq!(metric(dispatcher.ops, shown).await, 1.0, "what nobody can count is not none");
-        tell(&servers, &rejected, "resume");
-        system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
-        left_by(&servers, &system, ingest, &system.names.events(), 0).await;
-        assert_eq!(system.upstream.ready(&rejected).await, OTHERS, "no copies");
-        assert_eq!(metric(dispatcher.ops, "webhooks_jobs_skipped_total").await, 0.0, "no job came twice");
-    })
-    .await;
+    }
+    // This takes three times as long as a confirm may.
+    for number in 1..=HEALTHY {
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
+        receiver.wait_for(number as usize, SOON).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    no_reconnects(&ingest).await;
+    assert_eq!(metric(dispatcher.ops, shown).await, 1.0, "what nobody can count is not none");
+    tell(&servers, &rejected, "resume");
+    system.upstream.wait_ready(&rejected, OTHERS, LONG).await;
+    left_by(&servers, &system, ingest, &system.names.events(), 0).await;
+    assert_eq!(system.upstream.ready(&rejected).await, OTHERS, "no copies");
+    assert_eq!(metric(dispatcher.ops, "webhooks_jobs_skipped_total").await, 0.0, "no job came twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_queue_costs_no_connection_even_if_nothing_else_is_published() {
     let servers = PrivateServers::borrow().await;
-    System::prepared(options(&servers, "60s"), async |system| {
-        system.start(Service::Api).await;
-        let rejected = system.names.rejected();
-        let ingest = Process::start(INGEST, &system.variables).await;
-        system.upstream.publish_raw("quote.closed", b"no event").await;
-        system.upstream.wait_ready(&rejected, 1, SOON).await;
-        tell(&servers, &rejected, "suspend");
-        system.upstream.publish_raw("quote.closed", b"no event").await;
-        eventually("a publish is given up", LONG, || async {
-            (metric(ingest.ops, "webhooks_broker_publish_failures_total").await >= 1.0).then_some(())
-        })
-        .await;
-        no_reconnects(&ingest).await;
-        tell(&servers, &rejected, "resume");
-        eventually("it is there", LONG, || async { (system.upstream.ready(&rejected).await >= 2).then_some(()) }).await;
-        let messages = system.upstream.ready(&rejected).await;
-        assert!(messages <= 3, "{messages} messages: one, and one copy at the most for each ten confirm timeouts");
+    let system = TestSystem::serving(options(&servers, "60s"), [Service::Api]).await;
+    let rejected = system.names.rejected();
+    let ingest = Process::start(INGEST, &system.variables).await;
+    system.upstream.publish_raw("quote.closed", b"no event").await;
+    system.upstream.wait_ready(&rejected, 1, SOON).await;
+    tell(&servers, &rejected, "suspend");
+    system.upstream.publish_raw("quote.closed", b"no event").await;
+    until("a publish is given up", LONG, || async {
+        metric(ingest.ops, "webhooks_broker_publish_failures_total").await >= 1.0
     })
     .await;
+    no_reconnects(&ingest).await;
+    tell(&servers, &rejected, "resume");
+    until("it is there", LONG, || async { system.upstream.ready(&rejected).await >= 2 }).await;
+    let messages = system.upstream.ready(&rejected).await;
+    assert!(messages <= 3, "{messages} messages: one, and one copy at the most for each ten confirm timeouts");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_that_may_read_the_seven_routing_keys_only_is_served() {
     let servers = PrivateServers::borrow().await;
-    System::prepared(options(&servers, "1s,2s,3s,4s,5s,6s"), async |system| {
-        let exchange = system.names.events_exchange.as_str();
-        let user = exchange.replace('.', "-");
-        let keys = EventType::ALL.map(|one| one.as_str().replace('.', "\\.")).join("|");
-        servers.rabbitmqctl(&["add_user", &user, "word"]);
-        servers.rabbitmqctl(&["set_permissions", &user, ".*", ".*", ".*"]);
-        servers.rabbitmqctl(&["set_topic_permissions", &user, exchange, ".*", &format!("^({keys})$")]);
-        let (scheme, place) = system.amqp_url.split_once("://").unwrap();
-        let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), format!("{scheme}://{user}:word@{place}"));
-        system.start(Service::Api).await;
-        let (receiver, tenant) = healthy(&system).await;
-        let dispatcher = Process::start(DISPATCHER, &variables).await;
-        let ingest = Process::start(INGEST, &variables).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(1, LONG).await;
-        no_reconnects(&ingest).await;
-        assert_eq!(ingest.terminate().await.code(), Some(0));
-        assert_eq!(dispatcher.terminate().await.code(), Some(0));
-        servers.rabbitmqctl(&["delete_user", &user]);
-    })
-    .await;
+    let system = TestSystem::prepared(options(&servers, "1s,2s,3s,4s,5s,6s")).await;
+    let exchange = system.names.events_exchange.as_str();
+    let user = exchange.replace('.', "-");
+    let keys = EventType::ALL.map(|one| one.as_str().replace('.', "\\.")).join("|");
+    servers.rabbitmqctl(&["add_user", &user, "word"]);
+    servers.rabbitmqctl(&["set_permissions", &user, ".*", ".*", ".*"]);
+    servers.rabbitmqctl(&["set_topic_permissions", &user, exchange, ".*", &format!("^({keys})$")]);
+    let (scheme, place) = system.amqp_url.split_once("://").unwrap();
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    let mut variables = system.with(&[("BROKER__URL", &format!("{scheme}://{user}:word@{place}"))]);
+    system.start(Service::Api).await;
+    let (receiver, tenant) = healthy(&system).await;
+    let dispatcher = Process::start(DISPATCHER, &variables).await;
+    let ingest = Process::start(INGEST, &variables).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(1, LONG).await;
+    no_reconnects(&ingest).await;
+    assert_eq!(ingest.terminate().await.code(), Some(0));
+    assert_eq!(dispatcher.terminate().await.code(), Some(0));
+    servers.rabbitmqctl(&["delete_user", &user]);
 }

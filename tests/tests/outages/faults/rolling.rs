@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use end_to_end::{
     processes::{Process, with_api_address},
-    system::{Options, System},
+    system::{Options, TestSystem},
 };
 
 use crate::faults::{
@@ -13,57 +13,29 @@ use crate::faults::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rolling_restart_of_dispatchers_loses_nothing_and_repeats_nothing() {
-    System::prepared(Options { settings: settings(), ..Options::default() }, async |system| {
-        let variables = with_api_address(&system).await;
-        let start = async |name| Process::start(name, &variables).await;
-        let (_api, _ingest, old, older) = tokio::join!(start(API), start(INGEST), start(DISPATCHER), start(DISPATCHER));
-        let storm = Storm::prepare(&system).await;
-        storm.answer_after(Duration::from_millis(200));
-        let publishing = storm.publish();
-        let mut running = VecDeque::from([older, old]);
-        for point in points(8, 3, EVENTS / 2) {
-            storm.steady.wait_for(point, LONG).await;
-            running.push_back(start(DISPATCHER).await);
-            let oldest = running.pop_front().unwrap();
-            assert!(storm.unfinished().await > 0, "it is replaced in the middle");
-            assert_eq!(oldest.terminate().await.code(), Some(0));
-        }
-        storm.answer_after(Duration::from_millis(10));
-        publishing.rest().await;
-        let running: Vec<_> = running.iter().collect();
-        let tally = storm.settle("rolling restart", &running).await;
-        assert_eq!(tally.repeated, 0);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_of_ingests_and_dispatchers_under_steady_load_loses_nothing_and_repeats_nothing() {
-    System::prepared(Options { settings: settings(), ..Options::default() }, async |system| {
-        let variables = with_api_address(&system).await;
-        let start = async |name| Process::start(name, &variables).await;
-        let (_api, ingest, other_ingest) = tokio::join!(start(API), start(INGEST), start(INGEST));
-        let (dispatcher, other_dispatcher) = tokio::join!(start(DISPATCHER), start(DISPATCHER));
-        let storm = Storm::prepare(&system).await;
-        let publishing = storm.publish_steadily(10, Duration::from_millis(100));
-        let mut running = VecDeque::from([
-            (INGEST, ingest),
-            (DISPATCHER, dispatcher),
-            (INGEST, other_ingest),
-            (DISPATCHER, other_dispatcher),
-        ]);
-        for point in points(9, running.len(), EVENTS * 2 / 3) {
-            storm.steady.wait_for(point, LONG).await;
-            let (name, oldest) = running.pop_front().unwrap();
-            running.push_back((name, start(name).await));
-            assert!(!publishing.is_finished(), "it is replaced under load");
-            assert_eq!(oldest.terminate().await.code(), Some(0));
-        }
-        publishing.await.unwrap();
-        let dispatchers: Vec<_> = running.iter().filter(|(name, _)| *name == DISPATCHER).map(|(_, one)| one).collect();
-        let tally = storm.settle("rolling restart of both", &dispatchers).await;
-        assert_eq!(tally.repeated, 0);
-    })
-    .await;
+    let system = TestSystem::prepared(Options { settings: settings(), ..Options::default() }).await;
+    let variables = with_api_address(&system).await;
+    let start = async |name| Process::start(name, &variables).await;
+    let (_api, ingest, other_ingest) = tokio::join!(start(API), start(INGEST), start(INGEST));
+    let (dispatcher, other_dispatcher) = tokio::join!(start(DISPATCHER), start(DISPATCHER));
+    let storm = Storm::prepare(&system).await;
+    let publishing = storm.publish_steadily(10, Duration::from_millis(100));
+    let mut running = VecDeque::from([
+        (INGEST, ingest),
+        (DISPATCHER, dispatcher),
+        (INGEST, other_ingest),
+        (DISPATCHER, other_dispatcher),
+    ]);
+    for point in points(9, running.len(), EVENTS * 2 / 3) {
+        storm.steady.wait_for(point, LONG).await;
+        let (name, oldest) = running.pop_front().unwrap();
+        running.push_back((name, start(name).await));
+        assert!(!publishing.is_finished(), "it is replaced under load");
+        assert_eq!(oldest.terminate().await.code(), Some(0));
+    }
+    publishing.await.unwrap();
+    let dispatchers: Vec<_> = running.iter().filter(|(name, _)| *name == DISPATCHER).map(|(_, one)| one).collect();
+    let tally = storm.settle("rolling restart of both", &dispatchers).await;
+    assert_eq!(tally.repeated, 0);
 }

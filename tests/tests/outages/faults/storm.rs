@@ -15,7 +15,7 @@ use end_to_end::{
     receiver::{Behaviour, Receiver, Reply, behaviour},
     system::{System, metric},
     upstream::Upstream,
-    wait::{SOON, eventually},
+    wait::{SOON, eventually, until},
 };
 use tokio::{sync::Mutex, task::JoinHandle};
 use tokio_postgres::{Client, NoTls, Row};
@@ -176,11 +176,11 @@ impl Storm {
     /// Waits until everything is delivered and no message is left anywhere, then checks all of it.
     pub(crate) async fn settle(&self, what: &str, dispatchers: &[&Process]) -> Tally {
         self.steady.wait_for(EVENTS, LONG).await;
-        eventually("every delivery has succeeded", LONG, || async {
+        until("every delivery has succeeded", LONG, || async {
             let webhooks = format!("('{}', '{}')", self.webhooks[0].id, self.webhooks[1].id);
             let states =
                 format!("SELECT count(*) FROM deliveries WHERE webhook_id IN {webhooks} AND state = 'succeeded'");
-            (self.count(&states).await >= self.expected()).then_some(())
+            self.count(&states).await >= self.expected()
         })
         .await;
         self.quiet(dispatchers).await;

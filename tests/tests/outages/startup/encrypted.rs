@@ -3,15 +3,14 @@
 use std::{error::Error, fs, time::Duration};
 
 use broker::{Broker, BrokerConfig, Names};
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
     outsider::sql,
     processes::{Process, with_api_address},
-    receiver::{Receiver, TestCa, Validity, always},
-    system::{Options, System, wait_ready},
-    wait::{SOON, eventually},
+    receiver::{TestCa, Validity, always},
+    system::{Options, Subscriber, TestSystem, wait_ready},
+    wait::{SOON, until},
 };
 use ledger::{Ledger, LedgerConfig};
 use service_kit::Settings;
@@ -19,7 +18,6 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
-use uuid::Uuid;
 
 use crate::startup::{ALL, tls_servers::TlsServers, waiting::logs};
 
@@ -250,70 +248,64 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_is_silent_in_the_handshake_leaves_no_threads_behind() {
-    System::prepared(Options::default(), async |system| {
-        // Accepted by the system, and by nobody else.
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        for scheme in ["amqps", "amqp"] {
-            let address = format!("{scheme}://{}", silent.local_addr().unwrap());
-            let mut variables = system.variables.clone();
-            // Each gets a tenth of the time.
-            variables.insert("WEBHOOKS__BROKER__URL".to_owned(), vec![address; 10].join(","));
-            let process = Process::spawn("dispatcher", &variables);
-            logs(&process, 20, &["WARN", "this node of the broker cannot be used"]).await;
-            let threads = process.threads("lapin");
-            assert!(threads <= 10, "{scheme}: {threads} threads");
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    // Accepted by the system, and by nobody else.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for scheme in ["amqps", "amqp"] {
+        let address = format!("{scheme}://{}", silent.local_addr().unwrap());
+        let mut variables = system.variables.clone();
+        // Each gets a tenth of the time.
+        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), vec![address; 10].join(","));
+        let process = Process::spawn("dispatcher", &variables);
+        logs(&process, 20, &["WARN", "this node of the broker cannot be used"]).await;
+        let threads = process.threads("lapin");
+        assert!(threads <= 10, "{scheme}: {threads} threads");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn services_whose_servers_certificates_have_expired_say_so_and_deliver_once_they_are_replaced() {
     let pair = TlsServers::borrow().await;
     let options = Options { servers: Some(pair.servers.servers().clone()), ..Options::default() };
-    System::prepared(options, async |system| {
-        let mut variables = with_api_address(&system).await;
-        for (section, url) in [
-            ("DATABASE", pair.database(&system.database_url, &["localhost"], "")),
-            ("BROKER", pair.broker("localhost")),
-        ] {
-            let files = [("CA_FILE", pair.file("authority.pem"))].into_iter().chain(client(&pair, "client"));
-            let given = files.chain([("URL", url)]);
-            variables.extend(given.map(|(name, value)| (format!("WEBHOOKS__{section}__{name}"), value)));
+    let system = TestSystem::prepared(options).await;
+    let mut variables = with_api_address(&system).await;
+    for (section, url) in
+        [("DATABASE", pair.database(&system.database_url, &["localhost"], "")), ("BROKER", pair.broker("localhost"))]
+    {
+        let files = [("CA_FILE", pair.file("authority.pem"))].into_iter().chain(client(&pair, "client"));
+        let given = files.chain([("URL", url)]);
+        variables.extend(given.map(|(name, value)| (format!("WEBHOOKS__{section}__{name}"), value)));
+    }
+    pair.show(Validity::Expired).await;
+    let processes = ALL.map(|name| Process::spawn(name, &variables));
+    for process in &processes {
+        let expired = "the server's certificate expired on 2021-01-01";
+        for server in ["database", "broker"] {
+            logs(process, 2, &["WARN", &format!("TLS with the {server} failed: {expired}")]).await;
         }
-        pair.show(Validity::Expired).await;
-        let processes = ALL.map(|name| Process::spawn(name, &variables));
-        for process in &processes {
-            let expired = "the server's certificate expired on 2021-01-01";
-            for server in ["database", "broker"] {
-                logs(process, 2, &["WARN", &format!("TLS with the {server} failed: {expired}")]).await;
-            }
-            let ops = Api { address: process.ops, session: None };
-            eventually("/readyz says why", SOON, || async {
-                let answer = ops.get("/readyz").await;
-                let checks = &answer.json()["checks"];
-                let says = |check: &str| checks[check].as_str().is_some_and(|fault| fault.contains(expired));
-                (answer.status == 503 && says("database") && says("broker")).then_some(())
-            })
-            .await;
-        }
+        let ops = Api { address: process.ops, session: None };
+        until("/readyz says why", SOON, || async {
+            let answer = ops.get("/readyz").await;
+            let checks = &answer.json()["checks"];
+            let says = |check: &str| checks[check].as_str().is_some_and(|fault| fault.contains(expired));
+            answer.status == 503 && says("database") && says("broker")
+        })
+        .await;
+    }
 
-        pair.show(Validity::Valid).await;
-        for process in &processes {
-            wait_ready(process.ops).await;
-        }
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(1, SOON).await;
-        let in_the_clear = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
-             WHERE datname = current_database() AND NOT ssl \
-             AND application_name IN ('api-service', 'event-ingest', 'dispatcher')";
-        assert_eq!(system.count(in_the_clear).await, 0);
-        for process in processes {
-            assert!(!process.logged().contains("is not encrypted"), "{}", process.logged());
-            assert_eq!(process.terminate().await.code(), Some(0));
-        }
-    })
-    .await;
+    pair.show(Validity::Valid).await;
+    for process in &processes {
+        wait_ready(process.ops).await;
+    }
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(1, SOON).await;
+    let in_the_clear = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+         WHERE datname = current_database() AND NOT ssl \
+         AND application_name IN ('api-service', 'event-ingest', 'dispatcher')";
+    assert_eq!(system.count(in_the_clear).await, 0);
+    for process in processes {
+        assert!(!process.logged().contains("is not encrypted"), "{}", process.logged());
+        assert_eq!(process.terminate().await.code(), Some(0));
+    }
 }

@@ -2,19 +2,17 @@
 
 use std::{fs, path::PathBuf};
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
     outsider::sql,
     processes::{Process, with_api_address},
-    receiver::{Receiver, always},
+    receiver::always,
     servers::PrivateServers,
-    system::{Options, System, wait_ready},
+    system::{Options, Subscriber, TestSystem, wait_ready},
     wait::{SOON, eventually_ok},
 };
 use futures_util::future::join_all;
-use uuid::Uuid;
 
 use crate::startup::ALL;
 
@@ -44,63 +42,60 @@ async fn says(process: &Process, expected: [&str; 2]) {
 async fn passwords_that_are_changed_at_the_servers_and_in_their_files_need_no_restart() {
     let servers = PrivateServers::borrow().await;
     let options = Options { servers: Some(servers.servers().clone()), ..Options::default() };
-    System::prepared(options, async |system| {
-        let admin_url = &servers.servers().database_url;
-        sql(admin_url, &format!("CREATE ROLE {USER} LOGIN PASSWORD '{FIRST}' IN ROLE webhooks")).await;
-        servers.rabbitmqctl(&["add_user", USER, FIRST]);
-        servers.rabbitmqctl(&["set_permissions", "-p", "/", USER, ".*", ".*", ".*"]);
-        let folder = PathBuf::from(&system.variables["WEBHOOKS__EGRESS__EXTRA_CA_FILE"]).parent().unwrap().to_owned();
-        let [database, broker] = ["database", "broker"].map(|server| folder.join(format!("{server}-password")));
-        let write = |password: &str| {
-            [&database, &broker].iter().for_each(|file| fs::write(file, format!("{password}\n")).unwrap());
-        };
-        let cut = async || {
-            let cut = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{USER}'");
-            sql(admin_url, &cut).await;
-            servers.rabbitmqctl(&["close_all_user_connections", USER, "a test"]);
-        };
-        write(FIRST);
-        let mut variables = with_api_address(&system).await;
-        for (name, value) in [
-            ("DATABASE__URL", without_password(&system.database_url)),
-            ("DATABASE__PASSWORD_FILE", database.display().to_string()),
-            ("BROKER__URL", without_password(&system.amqp_url)),
-            ("BROKER__PASSWORD_FILE", broker.display().to_string()),
-        ] {
-            variables.insert(format!("WEBHOOKS__{name}"), value);
-        }
-        let processes = join_all(ALL.map(|name| Process::start(name, &variables))).await;
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(1, SOON).await;
+    let system = TestSystem::prepared(options).await;
+    let admin_url = &servers.servers().database_url;
+    sql(admin_url, &format!("CREATE ROLE {USER} LOGIN PASSWORD '{FIRST}' IN ROLE webhooks")).await;
+    servers.rabbitmqctl(&["add_user", USER, FIRST]);
+    servers.rabbitmqctl(&["set_permissions", "-p", "/", USER, ".*", ".*", ".*"]);
+    let folder = PathBuf::from(&system.variables["WEBHOOKS__EGRESS__EXTRA_CA_FILE"]).parent().unwrap().to_owned();
+    let [database, broker] = ["database", "broker"].map(|server| folder.join(format!("{server}-password")));
+    let write = |password: &str| {
+        [&database, &broker].iter().for_each(|file| fs::write(file, format!("{password}\n")).unwrap());
+    };
+    let cut = async || {
+        let cut = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{USER}'");
+        sql(admin_url, &cut).await;
+        servers.rabbitmqctl(&["close_all_user_connections", USER, "a test"]);
+    };
+    write(FIRST);
+    let mut variables = with_api_address(&system).await;
+    for (name, value) in [
+        ("DATABASE__URL", without_password(&system.database_url)),
+        ("DATABASE__PASSWORD_FILE", database.display().to_string()),
+        ("BROKER__URL", without_password(&system.amqp_url)),
+        ("BROKER__PASSWORD_FILE", broker.display().to_string()),
+    ] {
+        variables.insert(format!("WEBHOOKS__{name}"), value);
+    }
+    let processes = join_all(ALL.map(|name| Process::start(name, &variables))).await;
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(1, SOON).await;
 
-        sql(admin_url, &format!("ALTER ROLE {USER} PASSWORD '{SECOND}'")).await;
-        servers.rabbitmqctl(&["change_password", USER, SECOND]);
-        cut().await;
-        for process in &processes {
-            says(process, ["no connection to the database", "not connected"]).await;
-        }
-        fs::remove_file(&database).unwrap();
-        fs::remove_file(&broker).unwrap();
-        for process in &processes {
-            let words = [&database, &broker].map(|file| format!("{} cannot be read", file.display()));
-            says(process, [&words[0], &words[1]]).await;
-        }
+    sql(admin_url, &format!("ALTER ROLE {USER} PASSWORD '{SECOND}'")).await;
+    servers.rabbitmqctl(&["change_password", USER, SECOND]);
+    cut().await;
+    for process in &processes {
+        says(process, ["no connection to the database", "not connected"]).await;
+    }
+    fs::remove_file(&database).unwrap();
+    fs::remove_file(&broker).unwrap();
+    for process in &processes {
+        let words = [&database, &broker].map(|file| format!("{} cannot be read", file.display()));
+        says(process, [&words[0], &words[1]]).await;
+    }
 
-        write(SECOND);
-        for process in &processes {
-            wait_ready(process.ops).await;
-        }
-        cut().await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(2, SOON).await;
-        for process in processes {
-            wait_ready(process.ops).await;
-            let logged = process.logged();
-            assert!(!logged.contains("correct-horse"), "{logged}");
-            assert_eq!(process.terminate().await.code(), Some(0));
-        }
-    })
-    .await;
+    write(SECOND);
+    for process in &processes {
+        wait_ready(process.ops).await;
+    }
+    cut().await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(2, SOON).await;
+    for process in processes {
+        wait_ready(process.ops).await;
+        let logged = process.logged();
+        assert!(!logged.contains("correct-horse"), "{logged}");
+        assert_eq!(process.terminate().await.code(), Some(0));
+    }
 }

@@ -1,19 +1,16 @@
 //! Errors that waiting does not mend: the process ends at once and says which setting is wrong.
 
-use std::{collections::HashMap, net::TcpListener, process::Stdio, time::Duration};
+use std::{collections::HashMap, net::TcpListener};
 
 use end_to_end::{
+    commands::refusal,
     outsider::sql,
-    processes::binary,
     servers::{Servers, repository},
 };
-use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::startup::ALL;
 
-/// The deadline for a process that ought to end at once.
-const DEADLINE: Duration = Duration::from_secs(20);
 const PASSWORD: &str = "correct-horse";
 
 /// Settings that are good, as far as a process can tell without servers: none listen there.
@@ -28,23 +25,11 @@ fn good() -> HashMap<String, String> {
     settings.into_iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), value)).collect()
 }
 
-/// Starts a process that must end by itself, with an error. Returns what it said.
-async fn refusal(process: &str, variables: HashMap<String, String>) -> String {
-    let mut command = Command::new(binary(process));
-    command.env_clear().envs(variables).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(DEADLINE, command.output()).await;
-    let output = output.unwrap_or_else(|_| panic!("{process} did not end")).unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code().is_some_and(|code| code > 0), "{process} ended with {}: {said}", output.status);
-    assert!(!said.contains("panicked"), "{said}");
-    said
-}
-
 /// What a process says when all settings are good but one.
 async fn refusal_of(process: &str, name: &str, value: &str) -> String {
     let mut variables = good();
     variables.insert(name.to_owned(), value.to_owned());
-    refusal(process, variables).await
+    refusal(process, &variables, &[]).await
 }
 
 fn assert_says(said: &str, words: &[&str]) {
@@ -52,55 +37,6 @@ fn assert_says(said: &str, words: &[&str]) {
         assert!(said.contains(word), "{word:?} is missing in: {said}");
     }
     assert!(said.lines().count() == 1, "one line is enough: {said}");
-}
-
-#[tokio::test]
-async fn an_unknown_key_is_named_with_those_that_are_known() {
-    for process in ALL {
-        let said = refusal_of(process, "WEBHOOKS__RETRY__SHEDULE", "1s").await;
-        assert_says(&said, &[process, "retry.shedule (WEBHOOKS__RETRY__SHEDULE)", "unknown", "schedule"]);
-        let said = refusal_of(process, "WEBHOOKS__RETRIES__SCHEDULE", "1s").await;
-        assert_says(&said, &[process, "retries", "WEBHOOKS__RETRIES", "unknown", "retry"]);
-    }
-}
-
-#[tokio::test]
-async fn a_value_that_cannot_be_used_is_quoted_with_its_setting() {
-    for (process, name, value) in [
-        ("dispatcher", "RETRY__SCHEDULE", "1m,soon"),
-        ("dispatcher", "EGRESS__TIMEOUT", "0s"),
-        ("dispatcher", "EGRESS__ALLOWED_NETWORKS", "10.0.0.0/33"),
-        ("dispatcher", "DISPATCHER__MAX_IN_FLIGHT", "100000"),
-        ("event-ingest", "INGEST__BATCH", "0"),
-        ("event-ingest", "BROKER__PREFIX", "a/b"),
-        ("event-ingest", "BROKER__CONFIRM_TIMEOUT", "ten"),
-        ("event-ingest", "DATABASE__MAX_CONNECTIONS", "-1"),
-        ("event-ingest", "LOG__LEVEL", "verbose"),
-        ("api-service", "API__LISTEN", "localhost:8080"),
-        ("api-service", "OPS__LISTEN", "9081"),
-        ("api-service", "LOG__FORMAT", "xml"),
-        ("api-service", "SHUTDOWN__DEADLINE", "forever"),
-    ] {
-        let variable = format!("WEBHOOKS__{name}");
-        let said = refusal_of(process, &variable, value).await;
-        let key = name.replace("__", ".").to_lowercase();
-        assert_says(&said, &[process, &format!("{key} ({variable})"), value]);
-    }
-}
-
-#[tokio::test]
-async fn a_required_setting_that_is_missing_is_named() {
-    for (process, name) in [
-        ("dispatcher", "SECRETS__KEYS"),
-        ("api-service", "SECRETS__KEYS"),
-        ("dispatcher", "DATABASE__URL"),
-        ("event-ingest", "BROKER__URL"),
-    ] {
-        let variable = format!("WEBHOOKS__{name}");
-        let mut variables = good();
-        variables.remove(&variable);
-        assert_says(&refusal(process, variables).await, &[process, &variable, "not set"]);
-    }
 }
 
 #[tokio::test]
@@ -139,7 +75,7 @@ async fn a_collector_that_cannot_be_one_is_named_and_its_headers_are_not_shown()
         let mut variables = good();
         variables.insert("WEBHOOKS__TRACES__ENDPOINT".to_owned(), "http://127.0.0.1:1".to_owned());
         variables.insert("WEBHOOKS__TRACES__HEADERS".to_owned(), "correct-horse".to_owned());
-        let said = refusal(process, variables).await;
+        let said = refusal(process, &variables, &[]).await;
         assert_says(&said, &[process, "traces.headers (WEBHOOKS__TRACES__HEADERS)", "header 1 is not name=value"]);
         assert!(!said.contains("horse"), "{said}");
     }
@@ -167,7 +103,7 @@ async fn a_file_of_tls_that_cannot_be_used_is_named_with_its_setting() {
             let mut variables = good();
             variables.insert("WEBHOOKS__BROKER__URL".to_owned(), "amqps://localhost:1".to_owned());
             variables.insert("WEBHOOKS__BROKER__CA_FILE".to_owned(), file.to_owned());
-            let said = refusal(process, variables).await;
+            let said = refusal(process, &variables, &[]).await;
             assert_says(&said, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", file, words]);
             let said = refusal_of(process, "WEBHOOKS__DATABASE__CA_FILE", file).await;
             assert_says(&said, &["database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", file, words]);
@@ -187,7 +123,7 @@ async fn a_password_file_that_cannot_be_used_or_comes_with_a_password_is_named_w
             let mut variables = good();
             variables.insert(format!("{prefix}__URL"), url.to_owned());
             variables.insert(format!("{prefix}__PASSWORD_FILE"), missing.to_owned());
-            let said = refusal(process, variables).await;
+            let said = refusal(process, &variables, &[]).await;
             assert_says(&said, &[process, &setting, missing, "cannot be read: No such file"]);
             let said = refusal_of(process, &format!("{prefix}__PASSWORD_FILE"), &file).await;
             assert_says(&said, &[process, &setting, &format!("{section}.url holds a password: remove it from there")]);
@@ -233,7 +169,7 @@ async fn a_file_of_tls_and_an_option_of_the_databases_url_that_contradict_each_o
             let url = format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?{options}");
             variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
             variables.insert("WEBHOOKS__DATABASE__CA_FILE".to_owned(), "/a.pem".to_owned());
-            let said = refusal(process, variables).await;
+            let said = refusal(process, &variables, &[]).await;
             let words = format!("database.url says {option}: remove it from there");
             assert_says(&said, &[process, "database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", &words]);
             assert!(!said.contains("horse"), "{said}");
@@ -291,7 +227,7 @@ async fn refusals_at(statements: &[&str]) -> Vec<(&'static str, String)> {
     let mut variables = good();
     variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
     variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "off".to_owned());
-    let said = futures_util::future::join_all(ALL.map(|process| refusal(process, variables.clone()))).await;
+    let said = futures_util::future::join_all(ALL.map(|process| refusal(process, &variables, &[]))).await;
     sql(&servers.database_url, &format!("DROP DATABASE {database} WITH (FORCE)")).await;
     let (login, _) = server.split_once("://").and_then(|(_, rest)| rest.split_once('@')).unwrap();
     let (_, password) = login.split_once(':').unwrap();

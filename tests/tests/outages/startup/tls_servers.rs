@@ -11,7 +11,7 @@ use end_to_end::{
     proxy::target,
     receiver::{TestCa, Validity},
     servers::PrivateServers,
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -74,7 +74,7 @@ impl TlsServers {
         let loaded = async || sql(url, "SELECT pg_conf_load_time()::text").await[0].get::<_, String>(0);
         let before = loaded().await;
         sql(url, "SELECT pg_reload_conf()").await;
-        eventually("the settings are loaded", SOON, || async { (loaded().await != before).then_some(()) }).await;
+        until("the settings are loaded", SOON, || async { loaded().await != before }).await;
     }
 
     /// Writes a file for clients, and returns its path.

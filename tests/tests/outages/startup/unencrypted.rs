@@ -1,13 +1,10 @@
 //! What leaves this machine without TLS is said, once.
 
-use std::process::Stdio;
-
 use end_to_end::{
-    processes::{Process, binary},
-    system::{Options, System},
-    wait::SOON,
+    commands::{Ran, webhookctl},
+    processes::Process,
+    system::{Options, TestSystem},
 };
-use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::startup::{ALL, waiting::logs};
@@ -21,58 +18,49 @@ const URLS: [&str; 3] =
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_elsewhere_without_tls_is_warned_of_once_by_each_service() {
-    System::prepared(Options::default(), async |system| {
-        for (host, times) in [(ELSEWHERE, 1), ("localhost", 0)] {
-            let mut variables = system.variables.clone();
-            for (name, url) in
-                [("DATABASE", format!("postgres://a:b@{host}:1/c")), ("BROKER", format!("amqp://{host}:1"))]
-            {
-                variables.insert(format!("WEBHOOKS__{name}__URL"), url);
+    let system = TestSystem::prepared(Options::default()).await;
+    for (host, times) in [(ELSEWHERE, 1), ("localhost", 0)] {
+        let mut variables = system.variables.clone();
+        for (name, url) in [("DATABASE", format!("postgres://a:b@{host}:1/c")), ("BROKER", format!("amqp://{host}:1"))]
+        {
+            variables.insert(format!("WEBHOOKS__{name}__URL"), url);
+        }
+        for name in URLS {
+            variables.insert(name.to_owned(), format!("http://{host}:1"));
+        }
+        variables.insert("WEBHOOKS__API__SESSIONS".to_owned(), "introspection".to_owned());
+        for process in ALL.map(|name| Process::spawn(name, &variables)) {
+            let servers = ["WEBHOOKS__DATABASE__URL", "WEBHOOKS__BROKER__URL"];
+            for setting in servers {
+                logs(&process, 3, &["WARN", setting, "trying again"]).await;
             }
-            for name in URLS {
-                variables.insert(name.to_owned(), format!("http://{host}:1"));
-            }
-            variables.insert("WEBHOOKS__API__SESSIONS".to_owned(), "introspection".to_owned());
-            for process in ALL.map(|name| Process::spawn(name, &variables)) {
-                let servers = ["WEBHOOKS__DATABASE__URL", "WEBHOOKS__BROKER__URL"];
-                for setting in servers {
-                    logs(&process, 3, &["WARN", setting, "trying again"]).await;
-                }
-                let log = process.logged();
-                for setting in servers.into_iter().chain(URLS) {
-                    let warnings =
-                        log.lines().filter(|line| line.contains("is not encrypted") && line.contains(setting));
-                    assert_eq!(warnings.count(), times, "{log}");
-                }
+            let log = process.logged();
+            for setting in servers.into_iter().chain(URLS) {
+                let warnings = log.lines().filter(|line| line.contains("is not encrypted") && line.contains(setting));
+                assert_eq!(warnings.count(), times, "{log}");
             }
         }
-    })
-    .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_warns_on_standard_error_alone() {
-    System::prepared(Options::default(), async |system| {
-        let mut variables = system.variables.clone();
-        for name in ["WEBHOOKS__DATABASE__URL", "WEBHOOKS__BROKER__URL"] {
-            let elsewhere = variables[name].replace("127.0.0.1", ELSEWHERE);
-            variables.insert(name.to_owned(), elsewhere);
-        }
-        variables.insert("WEBHOOKS__TRACES__ENDPOINT".to_owned(), format!("http://{ELSEWHERE}:1"));
-        let tenant = Uuid::new_v4().to_string();
-        for (arguments, setting) in [
-            (vec!["session", "create", "--tenant", &tenant], "database.url (WEBHOOKS__DATABASE__URL)"),
-            (vec!["rejected", "list"], "broker.url (WEBHOOKS__BROKER__URL)"),
-            (vec!["doctor"], "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT)"),
-        ] {
-            let mut command = Command::new(binary("webhookctl"));
-            command.args(&arguments).env_clear().envs(&variables).stdin(Stdio::null()).kill_on_drop(true);
-            let ran = tokio::time::timeout(SOON, command.output()).await.expect("it ends").unwrap();
-            let [out, err] = [ran.stdout, ran.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-            assert!(ran.status.code() < Some(2) && !out.contains("webhookctl: warning"), "{arguments:?}: {out}{err}");
-            assert_eq!(err.lines().count(), 1, "{err}");
-            assert!(err.contains("webhookctl: warning: ") && err.contains(setting), "{err}");
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let mut variables = system.variables.clone();
+    for name in ["WEBHOOKS__DATABASE__URL", "WEBHOOKS__BROKER__URL"] {
+        let elsewhere = variables[name].replace("127.0.0.1", ELSEWHERE);
+        variables.insert(name.to_owned(), elsewhere);
+    }
+    variables.insert("WEBHOOKS__TRACES__ENDPOINT".to_owned(), format!("http://{ELSEWHERE}:1"));
+    let tenant = Uuid::new_v4().to_string();
+    for (arguments, setting) in [
+        (vec!["session", "create", "--tenant", &tenant], "database.url (WEBHOOKS__DATABASE__URL)"),
+        (vec!["rejected", "list"], "broker.url (WEBHOOKS__BROKER__URL)"),
+        (vec!["doctor"], "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT)"),
+    ] {
+        let Ran { code, out, err } = webhookctl(&variables, &arguments).await;
+        assert!(code < 2 && !out.contains("webhookctl: warning"), "{arguments:?}: {out}{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        assert!(err.contains("webhookctl: warning: ") && err.contains(setting), "{err}");
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::{DeliveryState, EventType};
 use end_to_end::{
     database::Session,
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
 };
 use ledger::{
     Actor, DeliveryFilter, FailingThresholds, Leader, Ledger, Most, NewRecovery, NewWebhook, Page, Part, Place,
@@ -145,85 +145,79 @@ fn filters() -> Vec<DeliveryFilter> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_many_deliveries_has() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
-        let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
-        // Its tasks read too.
-        system.stop(Service::Api).await;
-        fill(&system, tenant, large).await;
-        let id = large.parse::<Uuid>().unwrap().into();
-        let page = Page { after: None, limit: 50 };
-        let mut plans = Vec::new();
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
+    let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
+    // Its tasks read too.
+    system.stop(Service::Api).await;
+    fill(&system, tenant, large).await;
+    let id = large.parse::<Uuid>().unwrap().into();
+    let page = Page { after: None, limit: 50 };
+    let mut plans = Vec::new();
+    for filter in filters() {
+        plans.push(plan(&system, async |ledger| first_page(ledger, tenant, large, filter).await).await);
+    }
+    let history = async |ledger: &Ledger| {
+        assert_eq!(ledger.history_list(tenant.into(), id, page).await.unwrap().unwrap().len(), 50);
+    };
+    plans.push(plan(&system, history).await);
+    let notices = async |ledger: &Ledger| {
+        assert_eq!(ledger.notice_list(tenant.into(), id, page).await.unwrap().unwrap().len(), 50);
+    };
+    plans.push(plan(&system, notices).await);
+    let recoverable = async |ledger: &Ledger| {
+        let (since, day) = (OffsetDateTime::now_utc() - Duration::from_secs(86_400), Duration::from_secs(86_400));
+        let wanted = NewRecovery { since, until: None, states: vec![Recoverable::Dropped] };
+        ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
+    };
+    plans.push(plan(&system, recoverable).await);
+    for plan in plans {
+        // A merge of the days' indexes has a "Sort Key" too.
+        assert!(!plan.contains("Sort  (cost"), "it sorts: {plan}");
+    }
+    for webhook in [large, quiet] {
         for filter in filters() {
-            plans.push(plan(&system, async |ledger| first_page(ledger, tenant, large, filter).await).await);
+            let (read, pages) = reads(&system, async |ledger| first_page(ledger, tenant, webhook, filter).await).await;
+            println!("{read} rows and {pages} pages of indexes were read for {filter:?} of {webhook}");
+            assert!(read <= 5_000 && pages <= 5_000, "{read} rows, {pages} pages for {filter:?} of {webhook}");
         }
-        let history = async |ledger: &Ledger| {
-            assert_eq!(ledger.history_list(tenant.into(), id, page).await.unwrap().unwrap().len(), 50);
-        };
-        plans.push(plan(&system, history).await);
-        let notices = async |ledger: &Ledger| {
-            assert_eq!(ledger.notice_list(tenant.into(), id, page).await.unwrap().unwrap().len(), 50);
-        };
-        plans.push(plan(&system, notices).await);
-        let recoverable = async |ledger: &Ledger| {
-            let (since, day) = (OffsetDateTime::now_utc() - Duration::from_secs(86_400), Duration::from_secs(86_400));
-            let wanted = NewRecovery { since, until: None, states: vec![Recoverable::Dropped] };
-            ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
-        };
-        plans.push(plan(&system, recoverable).await);
-        for plan in plans {
-            // A merge of the days' indexes has a "Sort Key" too.
-            assert!(!plan.contains("Sort  (cost"), "it sorts: {plan}");
-        }
-        for webhook in [large, quiet] {
-            for filter in filters() {
-                let (read, pages) =
-                    reads(&system, async |ledger| first_page(ledger, tenant, webhook, filter).await).await;
-                println!("{read} rows and {pages} pages of indexes were read for {filter:?} of {webhook}");
-                assert!(read <= 5_000 && pages <= 5_000, "{read} rows, {pages} pages for {filter:?} of {webhook}");
-            }
-        }
-        leader_steps(&system).await;
-    })
-    .await;
+    }
+    leader_steps(&system).await;
 }
 
 /// At the limit of deleted webhooks, a registration looks at some of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registration_does_not_look_for_deliveries_of_all_webhooks_that_were_ever_deleted() {
-    System::prepared(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        let columns = "id, tenant_id, name, url, events, is_active, secret_key_id, secret_sealed, deleted_at";
-        let values =
-            format!("gen_random_uuid(), '{tenant}', 'A test', '', '{{}}', false, '', '', now() - interval '1 hour'");
-        let deleted = format!("INSERT INTO webhooks ({columns}) SELECT {values} FROM generate_series(1, 1000)");
-        system.sql(&deleted).await;
-        let of_each = format!(
-            "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state) \
-             SELECT {ID}, id, gen_random_uuid(), 'quote.closed', 'succeeded' \
-             FROM (SELECT id, row_number() OVER () AS i FROM webhooks) AS w"
-        );
-        system.sql(&of_each).await;
-        let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
-        let new = NewWebhook {
-            id: Uuid::now_v7().into(),
-            name: "A test".to_owned(),
-            url: "https://localhost/".to_owned(),
-            events: vec![EventType::QuoteClosed],
-            secret: SealedSecret { key_id: String::new(), sealed: Vec::new() },
-        };
-        let (_, pages) = reads(&system, async |ledger| {
-            let most = Most { webhooks: 100, deleted: 1_000 };
-            let refused = ledger.webhook_create(&actor, &new, most).await.unwrap();
-            assert_eq!(refused, Registration::TooManyDeleted);
-        })
-        .await;
-        assert!(pages <= 2_000, "{pages} pages of indexes of deliveries were read");
+    let system = TestSystem::prepared(Options::default()).await;
+    let tenant = Uuid::new_v4();
+    let columns = "id, tenant_id, name, url, events, is_active, secret_key_id, secret_sealed, deleted_at";
+    let values =
+        format!("gen_random_uuid(), '{tenant}', 'A test', '', '{{}}', false, '', '', now() - interval '1 hour'");
+    let deleted = format!("INSERT INTO webhooks ({columns}) SELECT {values} FROM generate_series(1, 1000)");
+    system.sql(&deleted).await;
+    let of_each = format!(
+        "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state) \
+         SELECT {ID}, id, gen_random_uuid(), 'quote.closed', 'succeeded' \
+         FROM (SELECT id, row_number() OVER () AS i FROM webhooks) AS w"
+    );
+    system.sql(&of_each).await;
+    let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
+    let new = NewWebhook {
+        id: Uuid::now_v7().into(),
+        name: "A test".to_owned(),
+        url: "https://localhost/".to_owned(),
+        events: vec![EventType::QuoteClosed],
+        secret: SealedSecret { key_id: String::new(), sealed: Vec::new() },
+    };
+    let (_, pages) = reads(&system, async |ledger| {
+        let most = Most { webhooks: 100, deleted: 1_000 };
+        let refused = ledger.webhook_create(&actor, &new, most).await.unwrap();
+        assert_eq!(refused, Registration::TooManyDeleted);
     })
     .await;
+    assert!(pages <= 2_000, "{pages} pages of indexes of deliveries were read");
 }
 
 /// The rows of one step. Each row is looked up in some other tables.

@@ -7,8 +7,8 @@ use domain::{DeliveryId, EventType, Job, WebhookId};
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
-    system::{Options, Service, System, metric},
-    wait::eventually,
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    wait::until,
 };
 use ledger::{NewEvent, Stored};
 use uuid::Uuid;
@@ -18,36 +18,33 @@ use crate::delivery::{LONG, judged, settled, start_all};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_with_the_same_events_in_opposite_orders_wait_for_one_another() {
     const EVENTS: usize = 2_000;
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let (ledger, tenant) = (system.ledger_as("orders", 2), Uuid::new_v4());
-        let api = system.admin(tenant).await;
-        api.create("https://localhost/", &["quote.closed"]).await;
-        let other = api.create("https://localhost/", &["quote.closed"]).await.id;
-        system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{other}'")).await;
-        let store = async |events: &[NewEvent]| {
-            let stored = ledger.events_store(events).await.unwrap();
-            stored.deliveries.len() + stored.skipped.len()
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let (ledger, tenant) = (system.ledger_as("orders", 2), Uuid::new_v4());
+    let api = system.admin(tenant).await;
+    api.create("https://localhost/", &["quote.closed"]).await;
+    let other = api.create("https://localhost/", &["quote.closed"]).await.id;
+    system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{other}'")).await;
+    let store = async |events: &[NewEvent]| {
+        let stored = ledger.events_store(events).await.unwrap();
+        stored.deliveries.len() + stored.skipped.len()
+    };
+    let mut reported = 0;
+    for round in 1..=20 {
+        let events: Vec<_> = (0..EVENTS).map(|_| new_event(tenant)).collect();
+        let back: Vec<_> = events.iter().rev().cloned().collect();
+        // In even rounds the second batch goes to another webhook: the change comes once the first one has begun.
+        let later = async {
+            if round % 2 == 0 {
+                system.sql("UPDATE webhooks SET is_active = NOT is_active").await;
+            }
+            store(&back).await
         };
-        let mut reported = 0;
-        for round in 1..=20 {
-            let events: Vec<_> = (0..EVENTS).map(|_| new_event(tenant)).collect();
-            let back: Vec<_> = events.iter().rev().cloned().collect();
-            // In even rounds the second batch goes to another webhook: the change comes once the first one has begun.
-            let later = async {
-                if round % 2 == 0 {
-                    system.sql("UPDATE webhooks SET is_active = NOT is_active").await;
-                }
-                store(&back).await
-            };
-            let (one, other) = tokio::join!(store(&events), later);
-            reported += one + other;
-            assert_eq!(system.count("SELECT count(*) FROM events").await, i64::try_from(round * EVENTS).unwrap());
-            let stored = system.count("SELECT count(*) FROM deliveries").await;
-            assert_eq!(stored, i64::try_from(reported).unwrap(), "each is reported once");
-        }
-    })
-    .await;
+        let (one, other) = tokio::join!(store(&events), later);
+        reported += one + other;
+        assert_eq!(system.count("SELECT count(*) FROM events").await, i64::try_from(round * EVENTS).unwrap());
+        let stored = system.count("SELECT count(*) FROM deliveries").await;
+        assert_eq!(stored, i64::try_from(reported).unwrap(), "each is reported once");
+    }
 }
 
 pub(crate) fn new_event(tenant: Uuid) -> NewEvent {
@@ -63,86 +60,78 @@ pub(crate) fn new_event(tenant: Uuid) -> NewEvent {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_nobody_wants() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let (ledger, tenant) = (system.ledger_as("ids", 1), Uuid::new_v4());
-        let api = system.admin(tenant).await;
-        let mut webhooks = Vec::new();
-        for _ in 0..5 {
-            let id: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
-            webhooks.push(WebhookId::from(id));
-        }
-        let times = ["1970-01-01T00:00:00Z", "2026-03-01T09:30:00.123999Z", "9999-12-31T23:59:59.999999Z"];
-        let events = (0..300).map(|number| NewEvent {
-            id: Uuid::new_v4().into(),
-            timestamp: times[number % 3].parse().unwrap(),
-            ..new_event(if number % 7 == 0 { Uuid::new_v4() } else { tenant })
-        });
-        let events: Vec<_> = events.collect();
-        let mut stored = ledger.events_store(&events).await.unwrap();
-        let wanted = |number: &usize| events[*number].tenant == tenant.into();
-        let (wanted, unwanted): (Vec<_>, Vec<_>) = (0..events.len()).partition(wanted);
-        let derived = wanted.iter().flat_map(|number| {
-            let NewEvent { id, event_type, timestamp, .. } = events[*number];
-            let derived = move |webhook| DeliveryId::derive(webhook, id, event_type, timestamp);
-            webhooks.iter().map(move |webhook| (*number, derived(*webhook)))
-        });
-        let mut derived: Vec<_> = derived.collect();
-        derived.sort_unstable();
-        stored.deliveries.sort_unstable();
-        stored.unwanted.sort_unstable();
-        let mut untried = ledger.deliveries_untried(&events.iter().collect::<Vec<_>>()).await.unwrap();
-        untried.sort_unstable();
-        assert_eq!(untried, derived, "of any week");
-        assert_eq!(stored, Stored { deliveries: derived, unwanted: unwanted.clone(), ..Stored::default() });
-        let mut again = ledger.events_store(&events).await.unwrap();
-        again.unwanted.sort_unstable();
-        assert_eq!(again, Stored { unwanted, ..Stored::default() });
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let (ledger, tenant) = (system.ledger_as("ids", 1), Uuid::new_v4());
+    let api = system.admin(tenant).await;
+    let mut webhooks = Vec::new();
+    for _ in 0..5 {
+        let id: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
+        webhooks.push(WebhookId::from(id));
+    }
+    let times = ["1970-01-01T00:00:00Z", "2026-03-01T09:30:00.123999Z", "9999-12-31T23:59:59.999999Z"];
+    let events = (0..300).map(|number| NewEvent {
+        id: Uuid::new_v4().into(),
+        timestamp: times[number % 3].parse().unwrap(),
+        ..new_event(if number % 7 == 0 { Uuid::new_v4() } else { tenant })
+    });
+    let events: Vec<_> = events.collect();
+    let mut stored = ledger.events_store(&events).await.unwrap();
+    let wanted = |number: &usize| events[*number].tenant == tenant.into();
+    let (wanted, unwanted): (Vec<_>, Vec<_>) = (0..events.len()).partition(wanted);
+    let derived = wanted.iter().flat_map(|number| {
+        let NewEvent { id, event_type, timestamp, .. } = events[*number];
+        let derived = move |webhook| DeliveryId::derive(webhook, id, event_type, timestamp);
+        webhooks.iter().map(move |webhook| (*number, derived(*webhook)))
+    });
+    let mut derived: Vec<_> = derived.collect();
+    derived.sort_unstable();
+    stored.deliveries.sort_unstable();
+    stored.unwanted.sort_unstable();
+    let mut untried = ledger.deliveries_untried(&events.iter().collect::<Vec<_>>()).await.unwrap();
+    untried.sort_unstable();
+    assert_eq!(untried, derived, "of any week");
+    assert_eq!(stored, Stored { deliveries: derived, unwanted: unwanted.clone(), ..Stored::default() });
+    let mut again = ledger.events_store(&events).await.unwrap();
+    again.unwanted.sort_unstable();
+    assert_eq!(again, Stored { unwanted, ..Stored::default() });
 }
 
 /// All have one id and one moment: they differ in their tenant or type.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_delivery_is_of() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let ledger = system.ledger_as("identity", 1);
-        let tenants = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
-        let (mut paused, mut deliveries, same) = (Vec::new(), Vec::new(), new_event(tenants[0]));
-        let of = |webhook: &str, event: &NewEvent| {
-            let webhook = webhook.parse::<Uuid>().unwrap().into();
-            DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp)
-        };
-        let types = [EventType::StockReceiptCompleted, EventType::QuoteClosed, EventType::QuoteAccepted];
-        let events: Vec<_> = tenants
-            .iter()
-            .flat_map(|tenant| {
-                types.map(|event_type| NewEvent { event_type, tenant: (*tenant).into(), ..same.clone() })
-            })
-            .collect();
-        let (first, second) = (system.admin(tenants[0]).await, system.admin(tenants[1]).await);
-        for (api, event_type, event) in [(&first, types[1], 1), (&second, types[1], 4), (&second, types[2], 5)] {
-            let webhook = api.create("https://localhost/", &[event_type.as_str()]).await.id;
-            deliveries.push((event, of(&webhook, &events[event])));
-        }
-        let webhook = first.create("https://localhost/", &[types[2].as_str()]).await.id;
-        system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{webhook}'")).await;
-        paused.push((2, of(&webhook, &events[2])));
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let ledger = system.ledger_as("identity", 1);
+    let tenants = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+    let (mut paused, mut deliveries, same) = (Vec::new(), Vec::new(), new_event(tenants[0]));
+    let of = |webhook: &str, event: &NewEvent| {
+        let webhook = webhook.parse::<Uuid>().unwrap().into();
+        DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp)
+    };
+    let types = [EventType::StockReceiptCompleted, EventType::QuoteClosed, EventType::QuoteAccepted];
+    let events: Vec<_> = tenants
+        .iter()
+        .flat_map(|tenant| types.map(|event_type| NewEvent { event_type, tenant: (*tenant).into(), ..same.clone() }))
+        .collect();
+    let (first, second) = (system.admin(tenants[0]).await, system.admin(tenants[1]).await);
+    for (api, event_type, event) in [(&first, types[1], 1), (&second, types[1], 4), (&second, types[2], 5)] {
+        let webhook = api.create("https://localhost/", &[event_type.as_str()]).await.id;
+        deliveries.push((event, of(&webhook, &events[event])));
+    }
+    let webhook = first.create("https://localhost/", &[types[2].as_str()]).await.id;
+    system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{webhook}'")).await;
+    paused.push((2, of(&webhook, &events[2])));
 
-        let before = ledger.events_store(&events[4..5]).await.unwrap();
-        assert_eq!(before.deliveries, [(0, deliveries.remove(1).1)]);
-        let mut stored = ledger.events_store(&events).await.unwrap();
-        stored.deliveries.sort_unstable();
-        stored.unwanted.sort_unstable();
-        let unwanted = vec![0, 3, 6, 7, 8];
-        assert_eq!(stored, Stored { deliveries: deliveries.clone(), skipped: paused, unwanted, ..Stored::default() });
-        let mut untried = ledger.deliveries_untried(&events.iter().collect::<Vec<_>>()).await.unwrap();
-        untried.sort_unstable();
-        deliveries.insert(1, (4, before.deliveries[0].1));
-        assert_eq!(untried, deliveries);
-    })
-    .await;
+    let before = ledger.events_store(&events[4..5]).await.unwrap();
+    assert_eq!(before.deliveries, [(0, deliveries.remove(1).1)]);
+    let mut stored = ledger.events_store(&events).await.unwrap();
+    stored.deliveries.sort_unstable();
+    stored.unwanted.sort_unstable();
+    let unwanted = vec![0, 3, 6, 7, 8];
+    assert_eq!(stored, Stored { deliveries: deliveries.clone(), skipped: paused, unwanted, ..Stored::default() });
+    let mut untried = ledger.deliveries_untried(&events.iter().collect::<Vec<_>>()).await.unwrap();
+    untried.sort_unstable();
+    deliveries.insert(1, (4, before.deliveries[0].1));
+    assert_eq!(untried, deliveries);
 }
 
 struct Twice {
@@ -153,10 +142,7 @@ struct Twice {
 
 async fn with_two_webhooks(system: &System) -> Twice {
     let ingest = start_all(system).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    let api = system.admin(tenant).await;
-    api.create(&receiver.url("/one"), &["quote.closed"]).await;
+    let Subscriber { tenant, api, receiver, .. } = system.subscriber(always(200)).await;
     api.create(&receiver.url("/two"), &["quote.closed"]).await;
     Twice { tenant, ingest, receiver }
 }
@@ -179,126 +165,99 @@ impl Twice {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_published_again_later_makes_no_second_delivery() {
-    System::prepared(Options::default(), async |system| {
-        let twice = with_two_webhooks(&system).await;
-        let event = Event::now(EventType::QuoteClosed, twice.tenant);
-        system.upstream.publish(std::slice::from_ref(&event)).await;
-        settled(&system, twice.ingest, 1).await;
-        // The same moment with another offset, and other data: neither makes it another event.
-        let again = Event { timestamp: event.timestamp.replace('Z', "+00:00"), ..event.with_data("{\"other\":1}") };
-        system.upstream.publish(&[again]).await;
-        settled(&system, twice.ingest, 2).await;
-        assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 1.0));
-        twice.arrived_once(&system).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_copies_of_an_event_at_once_make_one_delivery() {
-    System::prepared(Options::default(), async |system| {
-        let twice = with_two_webhooks(&system).await;
-        let event = Event::now(EventType::QuoteClosed, twice.tenant);
-        system.upstream.publish(&vec![event; 20]).await;
-        settled(&system, twice.ingest, 20).await;
-        assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 19.0));
-        twice.arrived_once(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let twice = with_two_webhooks(&system).await;
+    let event = Event::now(EventType::QuoteClosed, twice.tenant);
+    system.upstream.publish(std::slice::from_ref(&event)).await;
+    settled(&system, twice.ingest, 1).await;
+    // The same moment with another offset, and other data: neither makes it another event.
+    let again = Event { timestamp: event.timestamp.replace('Z', "+00:00"), ..event.with_data("{\"other\":1}") };
+    system.upstream.publish(&[again]).await;
+    settled(&system, twice.ingest, 2).await;
+    assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 1.0));
+    twice.arrived_once(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_ingests_that_get_copies_of_the_same_events_make_one_delivery_of_each() {
-    System::prepared(Options::default(), async |system| {
-        let twice = with_two_webhooks(&system).await;
-        let second = system.start(Service::Ingest).await;
-        let events: Vec<_> = (0..100).map(|_| Event::now(EventType::QuoteClosed, twice.tenant)).collect();
-        let copies: Vec<_> = events.iter().flat_map(|event| [event.clone(), event.clone(), event.clone()]).collect();
-        system.upstream.publish(&copies).await;
-        eventually("every copy is judged", LONG, || async {
-            let name = "webhooks_ingest_events_total";
-            let copies = metric(twice.ingest, name).await + metric(second, name).await;
-            (copies >= 300.0).then_some(())
-        })
-        .await;
-        settled(&system, twice.ingest, 1).await;
-        assert_eq!(twice.receiver.received().len(), 200);
-        assert_eq!(system.count("SELECT count(*) FROM events").await, 100);
-        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 200);
-        assert_eq!(judged(twice.ingest, "accepted").await + judged(second, "accepted").await, 100.0);
+    let system = TestSystem::prepared(Options::default()).await;
+    let twice = with_two_webhooks(&system).await;
+    let second = system.start(Service::Ingest).await;
+    let events = Event::closed(twice.tenant, 100);
+    let copies: Vec<_> = events.iter().flat_map(|event| [event.clone(), event.clone(), event.clone()]).collect();
+    system.upstream.publish(&copies).await;
+    until("every copy is judged", LONG, || async {
+        let name = "webhooks_ingest_events_total";
+        let copies = metric(twice.ingest, name).await + metric(second, name).await;
+        copies >= 300.0
     })
     .await;
+    settled(&system, twice.ingest, 1).await;
+    assert_eq!(twice.receiver.received().len(), 200);
+    assert_eq!(system.count("SELECT count(*) FROM events").await, 100);
+    assert_eq!(system.count("SELECT count(*) FROM attempts").await, 200);
+    assert_eq!(judged(twice.ingest, "accepted").await + judged(second, "accepted").await, 100.0);
 }
 
 /// Removes all jobs from a queue. Returns their deliveries.
 async fn jobs(system: &System, queue: &str) -> Vec<DeliveryId> {
-    let mut jobs = Vec::new();
-    while let Some(message) = system.upstream.take(queue).await {
-        jobs.extend(Job::parse(&message.delivery.data).unwrap().into_iter().map(|job| job.delivery));
-    }
-    jobs
+    let messages = system.upstream.take_all(queue).await;
+    messages.iter().flat_map(|message| Job::parse(&message.data).unwrap()).map(|job| job.delivery).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_with_one_id_and_moment_are_judged_and_routed_by_their_tenants_and_types() {
     const OTHERS: usize = 60;
     let settings = vec![("INGEST__FLOOD", "2".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        let ingest = start_all(&system).await;
-        // Its jobs stay on their queues.
-        system.stop(Service::Dispatcher).await;
-        let (flooding, quiet, stranger) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
-        let of = async |tenant, types: &[&str]| {
-            let id = system.admin(tenant).await.create("https://localhost/", types).await.id;
-            WebhookId::from(id.parse::<Uuid>().unwrap())
-        };
-        let (loud, calm) =
-            (of(flooding, &["quote.closed"]).await, of(quiet, &["quote.closed", "quote.accepted"]).await);
-        let same = Event::now(EventType::QuoteClosed, quiet);
-        let like = |tenant, event_type| Event { tenant, event_type, ..same.clone() };
-        let delivery = |webhook, event_type| {
-            DeliveryId::derive(webhook, same.id.into(), event_type, same.timestamp.parse().unwrap())
-        };
-        system.upstream.publish(std::slice::from_ref(&same)).await;
-        eventually("the first one is judged", LONG, || async {
-            (judged(ingest, "accepted").await == 1.0).then_some(())
-        })
-        .await;
-        system.stop(Service::Ingest).await;
-        assert_eq!(jobs(&system, &system.names.main()).await, [delivery(calm, EventType::QuoteClosed)]);
+    let system = TestSystem::prepared(Options { settings, ..Options::default() }).await;
+    let ingest = start_all(&system).await;
+    // Its jobs stay on their queues.
+    system.stop(Service::Dispatcher).await;
+    let (flooding, quiet, stranger) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
+    let of = async |tenant, types: &[&str]| {
+        let id = system.admin(tenant).await.create("https://localhost/", types).await.id;
+        WebhookId::from(id.parse::<Uuid>().unwrap())
+    };
+    let (loud, calm) = (of(flooding, &["quote.closed"]).await, of(quiet, &["quote.closed", "quote.accepted"]).await);
+    let same = Event::now(EventType::QuoteClosed, quiet);
+    let like = |tenant, event_type| Event { tenant, event_type, ..same.clone() };
+    let delivery =
+        |webhook, event_type| DeliveryId::derive(webhook, same.id.into(), event_type, same.timestamp.parse().unwrap());
+    system.upstream.publish(std::slice::from_ref(&same)).await;
+    until("the first one is judged", LONG, || async { judged(ingest, "accepted").await == 1.0 }).await;
+    system.stop(Service::Ingest).await;
+    assert_eq!(jobs(&system, &system.names.main()).await, [delivery(calm, EventType::QuoteClosed)]);
 
-        let mut events: Vec<_> = (0..OTHERS).map(|_| Event::now(EventType::QuoteClosed, flooding)).collect();
-        events.extend([
-            like(flooding, EventType::QuoteAccepted),
-            same.clone(),
-            like(stranger, EventType::QuoteClosed),
-            like(flooding, EventType::QuoteClosed),
-            like(quiet, EventType::QuoteAccepted),
-        ]);
-        system.upstream.publish(&events).await;
-        let ingest = system.start(Service::Ingest).await;
-        eventually("all are judged", LONG, || async {
-            (metric(ingest, "webhooks_ingest_events_total").await == events.len() as f64).then_some(())
-        })
-        .await;
-        let accepted = (OTHERS + 2) as f64;
-        for (outcome, count) in [("accepted", accepted), ("duplicate", 1.0), ("unwanted", 2.0)] {
-            assert_eq!(judged(ingest, outcome).await, count, "{outcome}");
-        }
-        // What is acknowledged was confirmed before.
-        system.stop(Service::Ingest).await;
-        assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
-        // The flood may begin with its second batch.
-        let (main, bulk) = (jobs(&system, &system.names.main()).await, jobs(&system, &system.names.bulk()).await);
-        assert_eq!(main.len() + bulk.len(), OTHERS + 2);
-        assert!(
-            bulk.contains(&delivery(loud, EventType::QuoteClosed)),
-            "{} main {} bulk, in main: {}",
-            main.len(),
-            bulk.len(),
-            main.contains(&delivery(loud, EventType::QuoteClosed))
-        );
-        assert!(main.contains(&delivery(calm, EventType::QuoteAccepted)), "{main:?}");
+    let mut events = Event::closed(flooding, OTHERS);
+    events.extend([
+        like(flooding, EventType::QuoteAccepted),
+        same.clone(),
+        like(stranger, EventType::QuoteClosed),
+        like(flooding, EventType::QuoteClosed),
+        like(quiet, EventType::QuoteAccepted),
+    ]);
+    system.upstream.publish(&events).await;
+    let ingest = system.start(Service::Ingest).await;
+    until("all are judged", LONG, || async {
+        metric(ingest, "webhooks_ingest_events_total").await == events.len() as f64
     })
     .await;
+    let accepted = (OTHERS + 2) as f64;
+    for (outcome, count) in [("accepted", accepted), ("duplicate", 1.0), ("unwanted", 2.0)] {
+        assert_eq!(judged(ingest, outcome).await, count, "{outcome}");
+    }
+    // What is acknowledged was confirmed before.
+    system.stop(Service::Ingest).await;
+    assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
+    // The flood may begin with its second batch.
+    let (main, bulk) = (jobs(&system, &system.names.main()).await, jobs(&system, &system.names.bulk()).await);
+    assert_eq!(main.len() + bulk.len(), OTHERS + 2);
+    assert!(
+        bulk.contains(&delivery(loud, EventType::QuoteClosed)),
+        "{} main {} bulk, in main: {}",
+        main.len(),
+        bulk.len(),
+        main.contains(&delivery(loud, EventType::QuoteClosed))
+    );
+    assert!(main.contains(&delivery(calm, EventType::QuoteAccepted)), "{main:?}");
 }

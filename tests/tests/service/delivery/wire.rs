@@ -1,15 +1,13 @@
 //! What a receiver sees besides the body (specification, sections 4.4 and 5.2).
 
-use domain::{DeliveryId, EventType};
+use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Received, Receiver, always, verify},
-    system::{Options, System},
+    system::{Options, System, TestSystem},
     wait::SOON,
 };
 use ledger::SecretKeys;
-use ring::digest::{SHA256, digest};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 /// Delivers one event to one webhook; returns what arrived, the webhook's id and its secret.
@@ -25,103 +23,72 @@ async fn deliver(system: &System, event: &Event) -> (Received, Uuid, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
-    System::shared(async |system| {
-        let event = Event::now(EventType::DeliveryNoteMarkedDelivered, Uuid::new_v4());
-        let (one, _, secret) = deliver(&system, &event).await;
-        let before = one.at.unix_timestamp();
-        assert_eq!((one.method.as_str(), one.path.as_str()), ("POST", "/hook"));
-        let mut names: Vec<_> = one.headers.iter().map(|(name, _)| name.as_str()).collect();
-        names.sort_unstable();
-        let expected = [
-            "accept",
-            "accept-encoding",
-            "content-length",
-            "content-type",
-            "host",
-            "user-agent",
-            "webhook-id",
-            "webhook-signature",
-            "webhook-timestamp",
-            "x-service-event",
-            "x-service-signature",
-            "x-service-webhook-id",
-        ];
-        assert_eq!(names, expected);
-        assert_eq!(one.header("content-type"), Some("application/json"));
-        assert_eq!([one.header("accept"), one.header("accept-encoding")], [Some("*/*"), Some("identity")]);
-        assert_eq!(one.header("content-length"), Some(one.body.len().to_string().as_str()));
-        assert_eq!(one.header("x-service-event"), Some("delivery_note.marked_delivered"));
-        assert!(one.header("user-agent").unwrap().starts_with("webhooks/"));
-        verify(&one, &secret).unwrap();
-        let signature = one.header("x-service-signature").unwrap();
-        let t: i64 = signature.strip_prefix("t=").unwrap().split_once(',').unwrap().0.parse().unwrap();
-        assert!((0..=10).contains(&(before - t)), "signed {} s before it arrived", before - t);
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let event = Event::now(EventType::DeliveryNoteMarkedDelivered, Uuid::new_v4());
+    let (one, _, secret) = deliver(&system, &event).await;
+    let before = one.at.unix_timestamp();
+    assert_eq!((one.method.as_str(), one.path.as_str()), ("POST", "/hook"));
+    let mut names: Vec<_> = one.headers.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    let expected = [
+        "accept",
+        "accept-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "user-agent",
+        "webhook-id",
+        "webhook-signature",
+        "webhook-timestamp",
+        "x-service-event",
+        "x-service-signature",
+        "x-service-webhook-id",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(one.header("content-type"), Some("application/json"));
+    assert_eq!([one.header("accept"), one.header("accept-encoding")], [Some("*/*"), Some("identity")]);
+    assert_eq!(one.header("content-length"), Some(one.body.len().to_string().as_str()));
+    assert_eq!(one.header("x-service-event"), Some("delivery_note.marked_delivered"));
+    assert!(one.header("user-agent").unwrap().starts_with("webhooks/"));
+    verify(&one, &secret).unwrap();
+    let signature = one.header("x-service-signature").unwrap();
+    let t: i64 = signature.strip_prefix("t=").unwrap().split_once(',').unwrap().0.parse().unwrap();
+    assert!((0..=10).contains(&(before - t)), "signed {} s before it arrived", before - t);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_setting_only_the_headers_of_the_specification_are_sent() {
     let settings = vec![("SIGNING__STANDARD_WEBHOOKS", "false".to_owned())];
-    System::run(Options { settings, ..Options::default() }, async |system| {
-        let event = Event::now(EventType::QuoteClosed, Uuid::new_v4());
-        let (one, _, secret) = deliver(&system, &event).await;
-        assert!(one.headers.iter().all(|(name, _)| !name.starts_with("webhook-")), "{:?}", one.headers);
-        verify(&one, &secret).unwrap();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_webhook_id_is_derived_from_webhook_event_and_type_alone() {
-    System::shared(async |system| {
-        let event = Event::now(EventType::ReturnNoteCreated, Uuid::new_v4());
-        let (one, webhook, _) = deliver(&system, &event).await;
-        let id: Uuid = one.header("x-service-webhook-id").unwrap().parse().unwrap();
-        let fired = event.timestamp.parse().unwrap();
-        let derived = DeliveryId::derive(webhook.into(), event.id.into(), event.event_type, fired);
-        assert_eq!(id, derived.as_uuid());
-        // Computed independently.
-        let fired = OffsetDateTime::parse(&event.timestamp, &Rfc3339).unwrap().unix_timestamp_nanos() / 1_000_000;
-        let ids = [webhook.into_bytes(), event.id.into_bytes()].concat();
-        let hash = digest(&SHA256, &[&ids, &b"return_note.created"[..]].concat());
-        let mut expected = [0; 16];
-        expected[..6].copy_from_slice(&u64::try_from(fired).unwrap().to_be_bytes()[2..]);
-        expected[6..].copy_from_slice(&hash.as_ref()[..10]);
-        expected[6] = expected[6] & 0x0f | 0x80;
-        expected[8] = expected[8] & 0x3f | 0x80;
-        assert_eq!(id, Uuid::from_bytes(expected));
-    })
-    .await;
+    let system = TestSystem::running(Options { settings, ..Options::default() }).await;
+    let event = Event::now(EventType::QuoteClosed, Uuid::new_v4());
+    let (one, _, secret) = deliver(&system, &event).await;
+    assert!(one.headers.iter().all(|(name, _)| !name.starts_with("webhook-")), "{:?}", one.headers);
+    verify(&one, &secret).unwrap();
 }
 
 /// The digest was computed with `openssl dgst -sha256 -hmac whsec_0123456789abcdef`, the id with `sha256sum`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_event_under_a_fixed_secret_has_the_digest_and_the_id_that_other_tools_compute() {
-    System::run(Options::default().keeping_long(), async |system| {
-        let webhook: Uuid = "5b0e0000-0000-4000-8000-00000000000a".parse().unwrap();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let event = Event {
-            id: "0192f0c1-0000-7000-8000-000000000001".parse().unwrap(),
-            event_type: EventType::QuoteClosed,
-            tenant: "5b0e0000-0000-4000-8000-000000000001".parse().unwrap(),
-            timestamp: "2026-03-01T10:30:00.123456+01:00".to_owned(),
-            data: r#"{"quote_id":"Q-1","total":1.10,"client":"Ørsted"}"#.to_owned(),
-        };
-        let created = system.admin(event.tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let keys: SecretKeys = format!("test:{}", hex::encode([7; 32])).parse().unwrap();
-        let sealed = keys.seal(webhook.into(), &"whsec_0123456789abcdef".to_owned().into()).unwrap();
-        let (id, sealed) = (created.id, hex::encode(sealed.sealed));
-        system
-            .sql(&format!("UPDATE webhooks SET id = '{webhook}', secret_sealed = '\\x{sealed}' WHERE id = '{id}'"))
-            .await;
-        system.upstream.publish(&[event]).await;
-        let one = receiver.wait_for(1, SOON).await.remove(0);
-        let signature = one.header("x-service-signature").unwrap();
-        let digest = "532a2e46f77a92e72c27c21e6b3b19356897aedf4e5e34c92060f147c27b4988";
-        assert_eq!(signature.split_once(",v1=").unwrap().1, digest);
-        assert_eq!(one.header("x-service-webhook-id"), Some("019ca8bb-b63b-8f7f-ad17-1793e25788a4"));
-        verify(&one, "whsec_0123456789abcdef").unwrap();
-    })
-    .await;
+    let system = TestSystem::running(Options::default().keeping_long()).await;
+    let webhook: Uuid = "5b0e0000-0000-4000-8000-00000000000a".parse().unwrap();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let event = Event {
+        id: "0192f0c1-0000-7000-8000-000000000001".parse().unwrap(),
+        event_type: EventType::QuoteClosed,
+        tenant: "5b0e0000-0000-4000-8000-000000000001".parse().unwrap(),
+        timestamp: "2026-03-01T10:30:00.123456+01:00".to_owned(),
+        data: r#"{"quote_id":"Q-1","total":1.10,"client":"Ørsted"}"#.to_owned(),
+    };
+    let created = system.admin(event.tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let keys: SecretKeys = format!("test:{}", hex::encode([7; 32])).parse().unwrap();
+    let sealed = keys.seal(webhook.into(), &"whsec_0123456789abcdef".to_owned().into()).unwrap();
+    let (id, sealed) = (created.id, hex::encode(sealed.sealed));
+    system.sql(&format!("UPDATE webhooks SET id = '{webhook}', secret_sealed = '\\x{sealed}' WHERE id = '{id}'")).await;
+    system.upstream.publish(&[event]).await;
+    let one = receiver.wait_for(1, SOON).await.remove(0);
+    let signature = one.header("x-service-signature").unwrap();
+    let digest = "532a2e46f77a92e72c27c21e6b3b19356897aedf4e5e34c92060f147c27b4988";
+    assert_eq!(signature.split_once(",v1=").unwrap().1, digest);
+    assert_eq!(one.header("x-service-webhook-id"), Some("019ca8bb-b63b-8f7f-ad17-1793e25788a4"));
+    verify(&one, "whsec_0123456789abcdef").unwrap();
 }

@@ -6,7 +6,7 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Received, Receiver, Reply, always, behaviour},
-    system::{Service, System, metric},
+    system::{Service, Subscriber, System, TestSystem, metric},
 };
 use uuid::Uuid;
 
@@ -28,25 +28,23 @@ async fn both_took_part(dispatchers: [SocketAddr; 2]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_dispatchers_count_every_failure_exactly_once() {
-    System::prepared(once(), async |system| {
-        let dispatchers = two_dispatchers(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(500));
-        // With three webhooks the dispatchers meet at several rows at a time.
-        let mut webhooks = Vec::new();
-        for number in 0..3 {
-            webhooks.push(api.create(&receiver.url(&number.to_string()), &["quote.closed"]).await.id);
-        }
-        publish(&system, tenant, EVENTS).await;
-        recorded(&system, i64::try_from(EVENTS * webhooks.len()).unwrap()).await;
-        for webhook in &webhooks {
-            let expected = Health { failures: EVENTS as u64, succeeded_at: None };
-            assert_eq!(health(&api, webhook).await, expected);
-        }
-        both_took_part(dispatchers).await;
-    })
-    .await;
+    let system = TestSystem::prepared(once()).await;
+    let dispatchers = two_dispatchers(&system).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let receiver = Receiver::start(&system.ca, always(500));
+    // With three webhooks the dispatchers meet at several rows at a time.
+    let mut webhooks = Vec::new();
+    for number in 0..3 {
+        webhooks.push(api.create(&receiver.url(&number.to_string()), &["quote.closed"]).await.id);
+    }
+    publish(&system, tenant, EVENTS).await;
+    recorded(&system, i64::try_from(EVENTS * webhooks.len()).unwrap()).await;
+    for webhook in &webhooks {
+        let expected = Health { failures: EVENTS as u64, succeeded_at: None };
+        assert_eq!(health(&api, webhook).await, expected);
+    }
+    both_took_part(dispatchers).await;
 }
 
 /// Half of the events fail, and their answers overtake one another.
@@ -58,29 +56,25 @@ fn mixed(request: &Received) -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_mixed_outcomes_at_two_dispatchers_a_final_success_leaves_no_failure() {
-    System::prepared(once(), async |system| {
-        let dispatchers = two_dispatchers(&system).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, behaviour(|request, _| mixed(request)));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        let event = |number| Event::now(EventType::QuoteClosed, tenant).with_data(format!("{{\"number\":{number}}}"));
-        system.upstream.publish(&(0..EVENTS).map(event).collect::<Vec<_>>()).await;
-        recorded(&system, i64::try_from(EVENTS).unwrap()).await;
-        let mixed = health(&api, &webhook).await;
-        let latest = "SELECT (extract(epoch FROM max(started_at + duration_us * interval '1 us')) * 1000000)::int8 \
-                      FROM attempts WHERE outcome = 'success'";
-        let success = mixed.succeeded_at.unwrap().unix_timestamp_nanos() / 1_000;
-        // Start and duration are stored separately, each cut to microseconds.
-        let apart = success - i128::from(system.count(latest).await);
-        assert!((0..=2).contains(&apart), "it is the latest success, whoever recorded it, not {apart} us off");
-        both_took_part(dispatchers).await;
-        receiver.behave(always(200));
-        publish(&system, tenant, 1).await;
-        recorded(&system, i64::try_from(EVENTS).unwrap() + 1).await;
-        let last = health(&api, &webhook).await;
-        assert_eq!(last.failures, 0);
-        assert!(last.succeeded_at > mixed.succeeded_at);
-    })
-    .await;
+    let system = TestSystem::prepared(once()).await;
+    let dispatchers = two_dispatchers(&system).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } =
+        system.subscriber(behaviour(|request, _| mixed(request))).await;
+    let event = |number| Event::now(EventType::QuoteClosed, tenant).with_data(format!("{{\"number\":{number}}}"));
+    system.upstream.publish(&(0..EVENTS).map(event).collect::<Vec<_>>()).await;
+    recorded(&system, i64::try_from(EVENTS).unwrap()).await;
+    let mixed = health(&api, &webhook).await;
+    let latest = "SELECT (extract(epoch FROM max(started_at + duration_us * interval '1 us')) * 1000000)::int8 \
+                  FROM attempts WHERE outcome = 'success'";
+    let success = mixed.succeeded_at.unwrap().unix_timestamp_nanos() / 1_000;
+    // Start and duration are stored separately, each cut to microseconds.
+    let apart = success - i128::from(system.count(latest).await);
+    assert!((0..=2).contains(&apart), "it is the latest success, whoever recorded it, not {apart} us off");
+    both_took_part(dispatchers).await;
+    receiver.behave(always(200));
+    publish(&system, tenant, 1).await;
+    recorded(&system, i64::try_from(EVENTS).unwrap() + 1).await;
+    let last = health(&api, &webhook).await;
+    assert_eq!(last.failures, 0);
+    assert!(last.succeeded_at > mixed.succeeded_at);
 }

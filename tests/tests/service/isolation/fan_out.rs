@@ -2,8 +2,8 @@
 
 use end_to_end::{
     receiver::{Receiver, always},
-    system::{Service, System},
-    wait::eventually,
+    system::{Service, System, TestSystem},
+    wait::until,
 };
 use uuid::Uuid;
 
@@ -36,24 +36,21 @@ async fn published(system: &System, burst: usize, is_active: bool) -> Receiver {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_for_very_many_webhooks_is_stored_by_small_statements_and_takes_the_bulk_lane() {
     const BURST: usize = 30;
-    System::prepared(options(32, 8), async |system| {
-        published(&system, BURST, true).await;
-        system.start(Service::Ingest).await;
-        let (main, bulk) = (system.names.main(), system.names.bulk());
-        let messages = u32::try_from(BURST * WEBHOOKS / 8).unwrap();
-        eventually("the jobs of the burst are in the bulk lane", LONG, || async {
-            (system.upstream.ready(&bulk).await >= messages).then_some(())
-        })
-        .await;
-        system.upstream.wait_ready(&main, 1, LONG).await;
-        let deliveries = system.count("SELECT count(*) FROM deliveries").await;
-        assert_eq!(deliveries, i64::try_from(BURST * WEBHOOKS + 1).unwrap());
-        let largest =
-            "SELECT max(made) FROM (SELECT count(*) AS made FROM deliveries GROUP BY xmin::text) AS statements";
-        let largest = system.count(largest).await;
-        assert!((1..=20_000).contains(&largest), "a statement made {largest} deliveries");
+    let system = TestSystem::prepared(options(32, 8)).await;
+    published(&system, BURST, true).await;
+    system.start(Service::Ingest).await;
+    let (main, bulk) = (system.names.main(), system.names.bulk());
+    let messages = u32::try_from(BURST * WEBHOOKS / 8).unwrap();
+    until("the jobs of the burst are in the bulk lane", LONG, || async {
+        system.upstream.ready(&bulk).await >= messages
     })
     .await;
+    system.upstream.wait_ready(&main, 1, LONG).await;
+    let deliveries = system.count("SELECT count(*) FROM deliveries").await;
+    assert_eq!(deliveries, i64::try_from(BURST * WEBHOOKS + 1).unwrap());
+    let largest = "SELECT max(made) FROM (SELECT count(*) AS made FROM deliveries GROUP BY xmin::text) AS statements";
+    let largest = system.count(largest).await;
+    assert!((1..=20_000).contains(&largest), "a statement made {largest} deliveries");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,15 +59,13 @@ async fn an_event_that_comes_after_a_burst_for_very_many_webhooks_is_delivered_b
     let mut options = options(32, 8);
     // Without that, the burst and the other event could be one batch, and nothing would wait for a further one.
     options.settings.push(("INGEST__BATCH", "10".to_owned()));
-    System::prepared(options, async |system| {
-        // The webhooks of the burst are paused, so that no attempts keep the machine busy.
-        let receiver = published(&system, BURST, false).await;
-        system.start(Service::Dispatcher).await;
-        system.start(Service::Ingest).await;
-        receiver.wait_for(1, LONG).await;
-        let stored = system.count("SELECT count(*) FROM deliveries WHERE state = 'skipped'").await;
-        let all = i64::try_from(BURST * WEBHOOKS).unwrap();
-        assert!(stored < all / 2, "{stored} of {all} deliveries of the burst were stored before");
-    })
-    .await;
+    let system = TestSystem::prepared(options).await;
+    // The webhooks of the burst are paused, so that no attempts keep the machine busy.
+    let receiver = published(&system, BURST, false).await;
+    system.start(Service::Dispatcher).await;
+    system.start(Service::Ingest).await;
+    receiver.wait_for(1, LONG).await;
+    let stored = system.count("SELECT count(*) FROM deliveries WHERE state = 'skipped'").await;
+    let all = i64::try_from(BURST * WEBHOOKS).unwrap();
+    assert!(stored < all / 2, "{stored} of {all} deliveries of the burst were stored before");
 }

@@ -8,7 +8,7 @@ use end_to_end::{
     history,
     receiver::{Receiver, Reply, behaviour},
     servers::repository,
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
     wait::{SOON, eventually},
 };
 use serde_json::json;
@@ -21,27 +21,25 @@ const TENANT: Uuid = Uuid::from_u128(0x5b0e_0000_0000_4000_8000_0000_0000_0001);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_operation_answers_as_its_snapshot_says() {
-    System::run(Options::default().keeping_long(), async |system| {
-        let mut snapshots = Snapshots::of("operations");
-        let api = system.admin(TENANT).await;
-        let fails_once = behaviour(|_, nth| match nth {
-            1 => Reply::status(503).body("maintenance"),
-            _ => Reply::ok().body("thanks"),
-        });
-        let receiver = Receiver::start(&system.ca, fails_once);
-        let webhook = of_webhooks(&api, &receiver, &mut snapshots).await;
-        of_deliveries(&system, &api, &webhook, &mut snapshots).await;
-        of_recoveries(&system, &api, &webhook, &mut snapshots).await;
-        snapshots.compare("cancelDeliveries", &api.ask(&format!("{LIST}{webhook}/cancel/")).await);
-        snapshots.compare("deleteWebhook", &api.delete(&format!("{LIST}{webhook}/")).await);
-        of_event_types(&api, &mut snapshots).await;
-        of_documentation(&system.anonymous().await, &mut snapshots).await;
-        let document = described();
-        let paths = document["paths"].as_object().unwrap().values();
-        let calls = paths.flat_map(|calls| calls.as_object().unwrap().values());
-        snapshots.are_of(calls.map(|call| &call["operationId"]));
-    })
-    .await;
+    let system = TestSystem::running(Options::default().keeping_long()).await;
+    let mut snapshots = Snapshots::of("operations");
+    let api = system.admin(TENANT).await;
+    let fails_once = behaviour(|_, nth| match nth {
+        1 => Reply::status(503).body("maintenance"),
+        _ => Reply::ok().body("thanks"),
+    });
+    let receiver = Receiver::start(&system.ca, fails_once);
+    let webhook = of_webhooks(&api, &receiver, &mut snapshots).await;
+    of_deliveries(&system, &api, &webhook, &mut snapshots).await;
+    of_recoveries(&system, &api, &webhook, &mut snapshots).await;
+    snapshots.compare("cancelDeliveries", &api.ask(&format!("{LIST}{webhook}/cancel/")).await);
+    snapshots.compare("deleteWebhook", &api.delete(&format!("{LIST}{webhook}/")).await);
+    of_event_types(&api, &mut snapshots).await;
+    of_documentation(&system.anonymous().await, &mut snapshots).await;
+    let document = described();
+    let paths = document["paths"].as_object().unwrap().values();
+    let calls = paths.flat_map(|calls| calls.as_object().unwrap().values());
+    snapshots.are_of(calls.map(|call| &call["operationId"]));
 }
 
 /// Returns the id of the first of two webhooks.
@@ -77,7 +75,7 @@ async fn of_deliveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
 async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mut Snapshots) {
     history::dropped(system, TENANT, webhook, 3).await;
     let since = json!({"since": "2020-01-01T00:00:00Z"});
-    let running = api.post(&format!("{LIST}{webhook}/recover/"), &since).await;
+    let running = api.recover(webhook, &since).await;
     snapshots.compare("recoverDeliveries", &running);
     let path = running.header("location").unwrap();
     let done = eventually("the recovery is done", SOON, || async {

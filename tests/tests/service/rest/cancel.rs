@@ -6,8 +6,8 @@ use end_to_end::{
     events::Event,
     history,
     receiver::{Received, Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ fn of(tenant: Uuid) -> String {
 
 async fn tasks_end(system: &System, tenant: Uuid) {
     let tasks = format!("SELECT count(*) FROM webhook_tasks WHERE {}", of(tenant));
-    eventually("the tasks end", SOON, || async { (system.count(&tasks).await == 0).then_some(()) }).await;
+    until("the tasks end", SOON, || async { system.count(&tasks).await == 0 }).await;
 }
 
 async fn in_state(system: &System, tenant: Uuid, state: &str) -> i64 {
@@ -47,66 +47,60 @@ async fn entries(system: &System, action: &str) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_is_cancelled_in_steps_and_what_was_made_later_stays() {
-    System::prepared(Options::default(), async |system| {
-        let ops = system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        let other = api.create("https://localhost/", &["quote.closed"]).await.id;
-        let state = "CASE i % 5 WHEN 0 THEN 'retrying' ELSE 'pending' END";
-        history::made(&system, tenant, &webhook, usize::try_from(WAITING).unwrap(), state).await;
-        history::made(&system, tenant, &webhook, 3, "'dropped'").await;
-        history::made(&system, tenant, &other, 2, "'pending'").await;
-        system
-            .sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries WHERE state = 'retrying' LIMIT 9")
-            .await;
-        // A session locks the oldest pending delivery, so that the first step waits.
-        let oldest = format!(
-            "BEGIN; SELECT FROM deliveries WHERE id = (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' \
-             AND state = 'pending' ORDER BY id LIMIT 1) FOR UPDATE"
-        );
-        let hold = system.database_session(&oldest).await;
-        cancel(&api, &webhook).await;
-        system.wait_for_locked_out(1).await;
-        assert_eq!(api.log(&webhook, "limit=1&state=cancelled").await["data"], json!([]), "the webhook is not deleted");
-        history::made(&system, tenant, &webhook, 1, "'pending'").await;
-        let newest = "(SELECT id FROM events ORDER BY received_at DESC LIMIT 1)";
-        system.sql(&format!("UPDATE deliveries SET created_at = now() WHERE event_id = {newest}")).await;
-        refuses_what_it_would_cancel(&api, &webhook).await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let ops = system.start(Service::Api).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    let other = api.create("https://localhost/", &["quote.closed"]).await.id;
+    let state = "CASE i % 5 WHEN 0 THEN 'retrying' ELSE 'pending' END";
+    history::made(&system, tenant, &webhook, usize::try_from(WAITING).unwrap(), state).await;
+    history::made(&system, tenant, &webhook, 3, "'dropped'").await;
+    history::made(&system, tenant, &other, 2, "'pending'").await;
+    system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries WHERE state = 'retrying' LIMIT 9").await;
+    // A session locks the oldest pending delivery, so that the first step waits.
+    let oldest = format!(
+        "BEGIN; SELECT FROM deliveries WHERE id = (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' \
+         AND state = 'pending' ORDER BY id LIMIT 1) FOR UPDATE"
+    );
+    let hold = system.database_session(&oldest).await;
+    cancel(&api, &webhook).await;
+    system.wait_for_locked_out(1).await;
+    assert_eq!(api.log(&webhook, "limit=1&state=cancelled").await["data"], json!([]), "the webhook is not deleted");
+    history::made(&system, tenant, &webhook, 1, "'pending'").await;
+    let newest = "(SELECT id FROM events ORDER BY received_at DESC LIMIT 1)";
+    system.sql(&format!("UPDATE deliveries SET created_at = now() WHERE event_id = {newest}")).await;
+    refuses_what_it_would_cancel(&api, &webhook).await;
 
-        drop(hold);
-        // The step may have given up the lock.
-        system.sql("UPDATE webhook_tasks SET leased_until = now()").await;
-        tasks_end(&system, tenant).await;
-        assert_eq!(in_state(&system, tenant, "cancelled").await, WAITING);
-        assert_eq!((in_state(&system, tenant, "dropped").await, in_state(&system, tenant, "retrying").await), (3, 0));
-        assert_eq!(
-            in_state(&system, tenant, "pending").await,
-            2 + 1,
-            "the other webhook's, and the one that was made later"
-        );
-        assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
-        let done = metric(ops, r#"webhooks_task_deliveries_total{task="cancel"}"#).await;
-        assert_eq!(done, f64::from(i32::try_from(WAITING).unwrap()));
-        assert_eq!(entries(&system, "cancelled").await, [(webhook.clone(), "somebody".to_owned())]);
-        assert_eq!(api.webhook(&webhook).await["is_active"], true);
-        let dropped = api.log(&webhook, "state=dropped&limit=1").await["data"][0]["id"].clone();
-        let resend = path(&webhook, &format!("deliveries/{}/resend/", dropped.as_str().unwrap()));
-        assert_eq!(api.ask(&resend).await.status, 202, "what is sent again afterwards is not refused");
-    })
-    .await;
+    drop(hold);
+    // The step may have given up the lock.
+    system.sql("UPDATE webhook_tasks SET leased_until = now()").await;
+    tasks_end(&system, tenant).await;
+    assert_eq!(in_state(&system, tenant, "cancelled").await, WAITING);
+    assert_eq!((in_state(&system, tenant, "dropped").await, in_state(&system, tenant, "retrying").await), (3, 0));
+    assert_eq!(
+        in_state(&system, tenant, "pending").await,
+        2 + 1,
+        "the other webhook's, and the one that was made later"
+    );
+    assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 0);
+    let done = metric(ops, r#"webhooks_task_deliveries_total{task="cancel"}"#).await;
+    assert_eq!(done, f64::from(i32::try_from(WAITING).unwrap()));
+    assert_eq!(entries(&system, "cancelled").await, [(webhook.clone(), "somebody".to_owned())]);
+    assert_eq!(api.webhook(&webhook).await["is_active"], true);
+    let dropped = api.log(&webhook, "state=dropped&limit=1").await["data"][0].clone();
+    assert_eq!(api.resend(&webhook, &dropped).await.status, 202, "what is sent again afterwards is not refused");
 }
 
 /// Both would be cancelled by the next steps.
 async fn refuses_what_it_would_cancel(api: &Api, webhook: &str) {
     let since = json!({"since": "2026-01-01T00:00:00Z"});
-    let dropped = api.log(webhook, "state=dropped&limit=1").await["data"][0]["id"].clone();
-    let resend = path(webhook, &format!("deliveries/{}/resend/", dropped.as_str().expect("one was dropped")));
-    for refused in [api.ask(&resend).await, api.post(&path(webhook, "recover/"), &since).await] {
+    let dropped = api.log(webhook, "state=dropped&limit=1").await["data"][0].clone();
+    for refused in [api.resend(webhook, &dropped).await, api.recover(webhook, &since).await] {
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("cancelling")), "{}", refused.text);
     }
     let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
-    assert_eq!(api.post(&path(webhook, "recover/"), &count).await.json()["count"], 3);
+    assert_eq!(api.recover(webhook, &count).await.json()["count"], 3);
 }
 
 /// A cancellation that is under way and has come to the end of the ids. It covers what was made until an hour ago.
@@ -121,177 +115,153 @@ async fn almost_done(system: &System, webhook: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_request_begins_a_cancellation_anew_and_up_to_its_own_time() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 10, "'pending'").await;
-        almost_done(&system, &webhook).await;
-        cancel(&api, &webhook).await;
-        tasks_end(&system, tenant).await;
-        assert_eq!(in_state(&system, tenant, "cancelled").await, 10);
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    history::made(&system, tenant, &webhook, 10, "'pending'").await;
+    almost_done(&system, &webhook).await;
+    cancel(&api, &webhook).await;
+    tasks_end(&system, tenant).await;
+    assert_eq!(in_state(&system, tenant, "cancelled").await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_during_a_cancellation_cancels_everything() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 10, "'pending'").await;
-        let later =
-            format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE webhook_id = '{webhook}'");
-        system.sql(&later).await;
-        almost_done(&system, &webhook).await;
-        assert_eq!(api.delete(&path(&webhook, "")).await.status, 204);
-        assert_eq!(api.ask(&path(&webhook, "cancel/")).await.status, 404);
-        tasks_end(&system, tenant).await;
-        assert_eq!(in_state(&system, tenant, "cancelled").await, 10);
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    history::made(&system, tenant, &webhook, 10, "'pending'").await;
+    let later = format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE webhook_id = '{webhook}'");
+    system.sql(&later).await;
+    almost_done(&system, &webhook).await;
+    assert_eq!(api.delete(&path(&webhook, "")).await.status, 204);
+    assert_eq!(api.ask(&path(&webhook, "cancel/")).await.status, 404);
+    tasks_end(&system, tenant).await;
+    assert_eq!(in_state(&system, tenant, "cancelled").await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancellation_ends_the_running_recovery() {
     let settings = vec![("API__RECOVER_PER_SECOND", "4".to_owned())];
-    System::run(Options { settings, dispatchers: 0, ..Options::default() }, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 500).await;
-        let since = json!({"since": "2026-01-01T00:00:00Z"});
-        let begun = api.post(&path(&webhook, "recover/"), &since).await;
-        let location = begun.header("location").unwrap();
-        eventually("a step is taken", SOON, || async {
-            (api.get(location).await.json()["resent"].as_i64() > Some(0)).then_some(())
-        })
-        .await;
-        cancel(&api, &webhook).await;
-        let ended = api.get(location).await.json();
-        assert_eq!(ended["state"], "done");
-        tasks_end(&system, tenant).await;
-        assert_eq!(in_state(&system, tenant, "pending").await, 0);
-        assert_eq!(Some(in_state(&system, tenant, "cancelled").await), ended["resent"].as_i64());
-        assert_eq!(in_state(&system, tenant, "cancelled").await + in_state(&system, tenant, "dropped").await, 500);
-    })
-    .await;
+    let system = TestSystem::running(Options { settings, dispatchers: 0, ..Options::default() }).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    history::dropped(&system, tenant, &webhook, 500).await;
+    let since = json!({"since": "2026-01-01T00:00:00Z"});
+    let begun = api.recover(&webhook, &since).await;
+    let location = begun.header("location").unwrap();
+    until("a step is taken", SOON, || async { api.get(location).await.json()["resent"].as_i64() > Some(0) }).await;
+    cancel(&api, &webhook).await;
+    let ended = api.get(location).await.json();
+    assert_eq!(ended["state"], "done");
+    tasks_end(&system, tenant).await;
+    assert_eq!(in_state(&system, tenant, "pending").await, 0);
+    assert_eq!(Some(in_state(&system, tenant, "cancelled").await), ended["resent"].as_i64());
+    assert_eq!(in_state(&system, tenant, "cancelled").await + in_state(&system, tenant, "dropped").await, 500);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_pause_holds_is_cancelled_and_never_comes() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        let set_active = async |is_active: bool| {
-            assert_eq!(api.patch(&path(&webhook, ""), &json!({"is_active": is_active})).await.status, 200);
-        };
-        set_active(false).await;
-        history::made(&system, tenant, &webhook, 30, "'pending'").await;
-        let hold = "INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries";
-        system.sql(&format!("{hold} WHERE webhook_id = '{webhook}'")).await;
-        cancel(&api, &webhook).await;
-        tasks_end(&system, tenant).await;
-        assert_eq!((in_state(&system, tenant, "cancelled").await, in_state(&system, tenant, "pending").await), (30, 0));
-        assert_eq!(system.count(&format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'")).await, 0);
-        set_active(true).await;
-        tasks_end(&system, tenant).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        api.newest_in(&webhook, "succeeded").await;
-        assert_eq!(receiver.received().len(), 1, "only what came after the cancellation");
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    api.set_active(&webhook, false).await;
+    history::made(&system, tenant, &webhook, 30, "'pending'").await;
+    let hold = "INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries";
+    system.sql(&format!("{hold} WHERE webhook_id = '{webhook}'")).await;
+    cancel(&api, &webhook).await;
+    tasks_end(&system, tenant).await;
+    assert_eq!((in_state(&system, tenant, "cancelled").await, in_state(&system, tenant, "pending").await), (30, 0));
+    assert_eq!(system.count(&format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'")).await, 0);
+    api.set_active(&webhook, true).await;
+    tasks_end(&system, tenant).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    api.newest_in(&webhook, "succeeded").await;
+    assert_eq!(receiver.received().len(), 1, "only what came after the cancellation");
 }
 
 /// An attempt is not broken off. Its failure is recorded and has no retry, and its success counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_under_way_is_recorded_and_a_job_that_comes_later_is_stale() {
     let options = Options { timeout: "12s", ..Options::default() };
-    System::run(options, async |system| {
-        let gate = CancellationToken::new();
-        let opened = gate.clone();
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(
-            &system.ca,
-            behaviour(move |request, _| match request.path.as_str() {
-                "/hangs" => Reply::hang(),
-                "/slow" => Reply::ok().once(&opened),
-                _ => Reply::status(500),
-            }),
-        );
-        let hanging = api.create(&receiver.url("/hangs"), &["quote.closed"]).await.id;
-        let slow = api.create(&receiver.url("/slow"), &["quote.cancelled"]).await.id;
-        let retrying = api.create(&receiver.url("/fails"), &["quote.accepted"]).await.id;
-        let types = [EventType::QuoteClosed, EventType::QuoteCancelled, EventType::QuoteAccepted];
-        system.upstream.publish(&types.map(|event_type| Event::now(event_type, tenant))).await;
-        let arrived = |received: &[Received]| {
-            ["/hangs", "/slow", "/fails"].iter().all(|path| received.iter().any(|one| one.path == *path))
-        };
-        receiver.wait_until(SOON, arrived).await;
-        api.newest_in(&retrying, "retrying").await;
-        for webhook in [&hanging, &slow, &retrying] {
-            cancel(&api, webhook).await;
-        }
-        tasks_end(&system, tenant).await;
-        assert_eq!(in_state(&system, tenant, "cancelled").await, 3, "before either attempt has ended");
-        let fails = || receiver.received().into_iter().filter(|one| one.path == "/fails").count();
-        // An attempt that the cancellation met is recorded.
-        let made = eventually("all attempts are recorded", SOON, || async {
-            let recorded = api.newest_in(&retrying, "cancelled").await["attempts"].clone();
-            (recorded == fails()).then_some(recorded)
-        })
-        .await;
-        gate.cancel();
-
-        let succeeded = api.newest_in(&slow, "succeeded").await;
-        assert_eq!((&succeeded["attempts"], &succeeded["next_attempt_at"]), (&json!(1), &Value::Null));
-        let cancelled = eventually("the attempt ends", SOON, || async {
-            let newest = api.newest_in(&hanging, "cancelled").await;
-            (newest["attempts"] == 1).then_some(newest)
-        })
-        .await;
-        assert_eq!(cancelled["next_attempt_at"], Value::Null);
-        // The retry's job came long before the attempt that hangs was given up.
-        assert_eq!(made, fails());
-        assert_eq!(in_state(&system, tenant, "cancelled").await, 2);
+    let system = TestSystem::running(options).await;
+    let gate = CancellationToken::new();
+    let opened = gate.clone();
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let receiver = Receiver::start(
+        &system.ca,
+        behaviour(move |request, _| match request.path.as_str() {
+            "/hangs" => Reply::hang(),
+            "/slow" => Reply::ok().once(&opened),
+            _ => Reply::status(500),
+        }),
+    );
+    let hanging = api.create(&receiver.url("/hangs"), &["quote.closed"]).await.id;
+    let slow = api.create(&receiver.url("/slow"), &["quote.cancelled"]).await.id;
+    let retrying = api.create(&receiver.url("/fails"), &["quote.accepted"]).await.id;
+    let types = [EventType::QuoteClosed, EventType::QuoteCancelled, EventType::QuoteAccepted];
+    system.upstream.publish(&types.map(|event_type| Event::now(event_type, tenant))).await;
+    let arrived = |received: &[Received]| {
+        ["/hangs", "/slow", "/fails"].iter().all(|path| received.iter().any(|one| one.path == *path))
+    };
+    receiver.wait_until(SOON, arrived).await;
+    api.newest_in(&retrying, "retrying").await;
+    for webhook in [&hanging, &slow, &retrying] {
+        cancel(&api, webhook).await;
+    }
+    tasks_end(&system, tenant).await;
+    assert_eq!(in_state(&system, tenant, "cancelled").await, 3, "before either attempt has ended");
+    let fails = || receiver.received().into_iter().filter(|one| one.path == "/fails").count();
+    // An attempt that the cancellation met is recorded.
+    let made = eventually("all attempts are recorded", SOON, || async {
+        let recorded = api.newest_in(&retrying, "cancelled").await["attempts"].clone();
+        (recorded == fails()).then_some(recorded)
     })
     .await;
+    gate.cancel();
+
+    let succeeded = api.newest_in(&slow, "succeeded").await;
+    assert_eq!((&succeeded["attempts"], &succeeded["next_attempt_at"]), (&json!(1), &Value::Null));
+    let cancelled = eventually("the attempt ends", SOON, || async {
+        let newest = api.newest_in(&hanging, "cancelled").await;
+        (newest["attempts"] == 1).then_some(newest)
+    })
+    .await;
+    assert_eq!(cancelled["next_attempt_at"], Value::Null);
+    // The retry's job came long before the attempt that hangs was given up.
+    assert_eq!(made, fails());
+    assert_eq!(in_state(&system, tenant, "cancelled").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_outlasts_a_step_that_waits_for_one_delivery_after_another() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 2, "'pending'").await;
-        let lock = |order: &str| {
-            let one = format!("SELECT id FROM deliveries ORDER BY id {order} LIMIT 1");
-            format!("BEGIN; SELECT FROM deliveries WHERE id = ({one}) FOR UPDATE")
-        };
-        let (older, _younger) =
-            (system.database_session(&lock("ASC")).await, system.database_session(&lock("DESC")).await);
-        cancel(&api, &webhook).await;
-        system.wait_for_locked_out(1).await;
-        // A further request waits for the step, which goes on to the second delivery and waits for that. A step that
-        // nobody met gives up and comes again.
-        let met = CancellationToken::new();
-        let ask = async {
-            while !met.is_cancelled() {
-                cancel(&api, &webhook).await;
-            }
-        };
-        let go_on = async {
-            system.wait_for_locked_out(2).await;
-            drop(older);
-            met.cancel();
-        };
-        tokio::join!(ask, go_on);
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    history::made(&system, tenant, &webhook, 2, "'pending'").await;
+    let lock = |order: &str| {
+        let one = format!("SELECT id FROM deliveries ORDER BY id {order} LIMIT 1");
+        format!("BEGIN; SELECT FROM deliveries WHERE id = ({one}) FOR UPDATE")
+    };
+    let (older, _younger) = (system.database_session(&lock("ASC")).await, system.database_session(&lock("DESC")).await);
+    cancel(&api, &webhook).await;
+    system.wait_for_locked_out(1).await;
+    // A further request waits for the step, which goes on to the second delivery and waits for that. A step that
+    // nobody met gives up and comes again.
+    let met = CancellationToken::new();
+    let ask = async {
+        while !met.is_cancelled() {
+            cancel(&api, &webhook).await;
+        }
+    };
+    let go_on = async {
+        system.wait_for_locked_out(2).await;
+        drop(older);
+        met.cancel();
+    };
+    tokio::join!(ask, go_on);
 }

@@ -8,7 +8,7 @@ use end_to_end::{
     history,
     processes::free_address,
     receiver::{Receiver, Reply, TestCa, always, behaviour},
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
     wait::SOON,
 };
 use ledger::{DeliveryFilter, DeliveryPage, Page};
@@ -22,148 +22,140 @@ use uuid::Uuid;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_shows_what_was_sent_and_what_came_back() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let answers = behaviour(|_, nth| match nth {
-            1 => Reply::status(503).body([&b"caf\xe9 "[..], &[b'x'; 2000]].concat()),
-            _ => Reply::ok().body("thanks"),
-        });
-        let receiver = Receiver::start(&system.ca, answers);
-        let webhook = api.create(&receiver.url("/in"), &["quote.closed"]).await;
-        let event = Event::now(EventType::QuoteClosed, tenant).with_data(r#"{"z": 1.50,  "ä":"\u00e9"}"#);
-        system.upstream.publish(std::slice::from_ref(&event)).await;
-        let listed = api.newest_in(&webhook.id, "succeeded").await;
-        let received = receiver.received();
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let answers = behaviour(|_, nth| match nth {
+        1 => Reply::status(503).body([&b"caf\xe9 "[..], &[b'x'; 2000]].concat()),
+        _ => Reply::ok().body("thanks"),
+    });
+    let receiver = Receiver::start(&system.ca, answers);
+    let webhook = api.create(&receiver.url("/in"), &["quote.closed"]).await;
+    let event = Event::now(EventType::QuoteClosed, tenant).with_data(r#"{"z": 1.50,  "ä":"\u00e9"}"#);
+    system.upstream.publish(std::slice::from_ref(&event)).await;
+    let listed = api.newest_in(&webhook.id, "succeeded").await;
+    let received = receiver.received();
 
-        let detail = api.delivery(&webhook.id, listed["id"].as_str().unwrap()).await;
-        for (name, value) in listed.as_object().unwrap() {
-            assert_eq!(&detail[name], value, "the list and the delivery agree on {name}");
-        }
-        assert_eq!(
-            (&listed["attempts"], &listed["is_test"], &listed["next_attempt_at"]),
-            (&json!(2), &json!(false), &Value::Null)
-        );
-        assert_eq!((&listed["event_id"], &listed["webhook_id"]), (&json!(event.id), &json!(webhook.id)));
-        let request = &detail["request"];
-        assert_eq!(request["body"].as_str().unwrap().as_bytes(), received[0].body);
-        assert_eq!(request["method"], received[0].method);
-        for (name, value) in request["headers"].as_object().unwrap() {
-            assert_eq!(received[0].header(name), value.as_str(), "{name}");
-        }
-        assert_eq!(detail["is_attempt_log_complete"], true);
-        let log = detail["attempt_log"].as_array().unwrap();
-        for (nth, (attempt, received)) in log.iter().zip(&received).enumerate() {
-            assert_eq!(attempt["attempt"], nth + 1);
-            assert_eq!(attempt["url"], receiver.url("/in"));
-            let signed_at = OffsetDateTime::parse(attempt["signed_at"].as_str().unwrap(), &Rfc3339).unwrap();
-            let signed = format!("t={},v1=", signed_at.unix_timestamp());
-            assert!(received.header("x-service-signature").unwrap().starts_with(&signed));
-            assert_eq!((signed_at.nanosecond(), attempt.get("signature")), (0, None), "no signature is kept");
-            assert_eq!(attempt["status"], received.status);
-            let started = OffsetDateTime::parse(attempt["started_at"].as_str().unwrap(), &Rfc3339).unwrap();
-            assert!(started <= received.at && attempt["duration_ms"].as_u64().unwrap() < 5_000);
-        }
-        assert_eq!(
-            (&log[0]["outcome"], &log[0]["error"]),
-            (&json!("status"), &json!("the receiver answered 503 Service Unavailable"))
-        );
-        let head = log[0]["response_body"].as_str().unwrap();
-        assert!(head.starts_with("caf\u{fffd} xxx") && head.chars().count() == 1024, "{head}");
-        assert_eq!((&log[1]["outcome"], &log[1]["error"]), (&json!("success"), &Value::Null));
-        assert_eq!((log.len(), &log[1]["response_body"]), (2, &json!("thanks")));
-        assert!(!detail.to_string().contains(&webhook.secret));
-    })
-    .await;
+    let detail = api.delivery(&webhook.id, listed["id"].as_str().unwrap()).await;
+    for (name, value) in listed.as_object().unwrap() {
+        assert_eq!(&detail[name], value, "the list and the delivery agree on {name}");
+    }
+    assert_eq!(
+        (&listed["attempts"], &listed["is_test"], &listed["next_attempt_at"]),
+        (&json!(2), &json!(false), &Value::Null)
+    );
+    assert_eq!((&listed["event_id"], &listed["webhook_id"]), (&json!(event.id), &json!(webhook.id)));
+    let request = &detail["request"];
+    assert_eq!(request["body"].as_str().unwrap().as_bytes(), received[0].body);
+    assert_eq!(request["method"], received[0].method);
+    for (name, value) in request["headers"].as_object().unwrap() {
+        assert_eq!(received[0].header(name), value.as_str(), "{name}");
+    }
+    assert_eq!(detail["is_attempt_log_complete"], true);
+    let log = detail["attempt_log"].as_array().unwrap();
+    for (nth, (attempt, received)) in log.iter().zip(&received).enumerate() {
+        assert_eq!(attempt["attempt"], nth + 1);
+        assert_eq!(attempt["url"], receiver.url("/in"));
+        let signed_at = OffsetDateTime::parse(attempt["signed_at"].as_str().unwrap(), &Rfc3339).unwrap();
+        let signed = format!("t={},v1=", signed_at.unix_timestamp());
+        assert!(received.header("x-service-signature").unwrap().starts_with(&signed));
+        assert_eq!((signed_at.nanosecond(), attempt.get("signature")), (0, None), "no signature is kept");
+        assert_eq!(attempt["status"], received.status);
+        let started = OffsetDateTime::parse(attempt["started_at"].as_str().unwrap(), &Rfc3339).unwrap();
+        assert!(started <= received.at && attempt["duration_ms"].as_u64().unwrap() < 5_000);
+    }
+    assert_eq!(
+        (&log[0]["outcome"], &log[0]["error"]),
+        (&json!("status"), &json!("the receiver answered 503 Service Unavailable"))
+    );
+    let head = log[0]["response_body"].as_str().unwrap();
+    assert!(head.starts_with("caf\u{fffd} xxx") && head.chars().count() == 1024, "{head}");
+    assert_eq!((&log[1]["outcome"], &log[1]["error"]), (&json!("success"), &Value::Null));
+    assert_eq!((log.len(), &log[1]["response_body"]), (2, &json!("thanks")));
+    assert!(!detail.to_string().contains(&webhook.secret));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failures_are_told_in_words() {
     const SCHEDULE: time::Duration = time::Duration::MINUTE;
     let options = Options { timeout: "5s", schedule: "60s", ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let (hanging, untrusted) = (
-            Receiver::start(&system.ca, behaviour(|_, _| Reply::hang())),
-            Receiver::start(&TestCa::new(), always(200)),
-        );
-        let moved = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(302).header("location", "https://x/")));
-        let gone = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(410).header("retry-after", "7200")));
-        let nobody = free_address();
-        let outdated = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let outdated_url = format!("https://{}/", outdated.local_addr().unwrap());
-        tokio::spawn(async move {
-            while let Ok((mut tcp, _)) = outdated.accept().await {
-                let _ = tcp.read(&mut [0; 4096]).await;
-                // An alert: fatal, handshake_failure.
-                let _ = tcp.write_all(b"\x15\x03\x03\x00\x02\x02\x28").await;
-            }
-        });
-        let cases = [
-            ("https://nowhere.invalid/".to_owned(), "dns", "does not resolve".to_owned()),
-            (format!("https://{nobody}/"), "connect", format!("connection refused by {nobody}")),
-            (hanging.url("/"), "timeout", "no answer within 5 s".to_owned()),
-            (untrusted.url("/"), "tls", "the certificate ".to_owned()),
-            (outdated_url, "tls", "ask the receiver's operator for TLS 1.3, or TLS 1.2 with ECDHE".to_owned()),
-            (moved.url("/"), "status", "the receiver answered 302 Found".to_owned()),
-            (
-                gone.url("/"),
-                "status",
-                "the receiver answered 410 Gone, which says that this address is gone for good, with \
+    let system = TestSystem::running(options).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let (hanging, untrusted) =
+        (Receiver::start(&system.ca, behaviour(|_, _| Reply::hang())), Receiver::start(&TestCa::new(), always(200)));
+    let moved = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(302).header("location", "https://x/")));
+    let gone = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(410).header("retry-after", "7200")));
+    let nobody = free_address();
+    let outdated = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let outdated_url = format!("https://{}/", outdated.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = outdated.accept().await {
+            let _ = tcp.read(&mut [0; 4096]).await;
+            // An alert: fatal, handshake_failure.
+            let _ = tcp.write_all(b"\x15\x03\x03\x00\x02\x02\x28").await;
+        }
+    });
+    let cases = [
+        ("https://nowhere.invalid/".to_owned(), "dns", "does not resolve".to_owned()),
+        (format!("https://{nobody}/"), "connect", format!("connection refused by {nobody}")),
+        (hanging.url("/"), "timeout", "no answer within 5 s".to_owned()),
+        (untrusted.url("/"), "tls", "the certificate ".to_owned()),
+        (outdated_url, "tls", "ask the receiver's operator for TLS 1.3, or TLS 1.2 with ECDHE".to_owned()),
+        (moved.url("/"), "status", "the receiver answered 302 Found".to_owned()),
+        (
+            gone.url("/"),
+            "status",
+            "the receiver answered 410 Gone, which says that this address is gone for good, with \
                  Retry-After: 7200; the schedule of attempts is fixed"
-                    .to_owned(),
-            ),
-        ];
-        let mut webhooks = Vec::new();
-        for (url, ..) in &cases {
-            webhooks.push(api.create(url, &["quote.closed"]).await);
-        }
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        for (webhook, (url, outcome, message)) in webhooks.iter().zip(&cases) {
-            let waiting = api.newest_in(&webhook.id, "retrying").await;
-            let moment = |member| OffsetDateTime::parse(waiting[member].as_str().unwrap(), &Rfc3339).unwrap();
-            assert_eq!(moment("next_attempt_at") - moment("first_failed_at"), SCHEDULE, "{url}");
-            let detail = api.delivery(&webhook.id, waiting["id"].as_str().unwrap()).await;
-            let attempt = &detail["attempt_log"][0];
-            assert_eq!(attempt["outcome"], *outcome, "{url}");
-            assert!(attempt["error"].as_str().unwrap().contains(message), "{url}: {}", attempt["error"]);
-        }
-    })
-    .await;
+                .to_owned(),
+        ),
+    ];
+    let mut webhooks = Vec::new();
+    for (url, ..) in &cases {
+        webhooks.push(api.create(url, &["quote.closed"]).await);
+    }
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    for (webhook, (url, outcome, message)) in webhooks.iter().zip(&cases) {
+        let waiting = api.newest_in(&webhook.id, "retrying").await;
+        let moment = |member| OffsetDateTime::parse(waiting[member].as_str().unwrap(), &Rfc3339).unwrap();
+        assert_eq!(moment("next_attempt_at") - moment("first_failed_at"), SCHEDULE, "{url}");
+        let detail = api.delivery(&webhook.id, waiting["id"].as_str().unwrap()).await;
+        let attempt = &detail["attempt_log"][0];
+        assert_eq!(attempt["outcome"], *outcome, "{url}");
+        assert!(attempt["error"].as_str().unwrap().contains(message), "{url}: {}", attempt["error"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_can_be_filtered() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed", "return_note.created"]).await.id;
-        let state = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'succeeded' ELSE 'cancelled' END";
-        history::made(&system, tenant, &webhook, 30, state).await;
-        system.upstream.publish(&[Event::now(EventType::ReturnNoteCreated, tenant)]).await;
-        receiver.wait_for(1, SOON).await;
-        api.newest_in(&webhook, "succeeded").await;
-        let all = api.log(&webhook, "limit=200").await["data"].as_array().unwrap().clone();
-        let moment = all[10]["created_at"].as_str().unwrap();
-        for (query, expected) in [
-            ("state=dropped".to_owned(), 10),
-            ("state=retrying".to_owned(), 0),
-            ("event_type=return_note.created".to_owned(), 1),
-            ("event_type=quote.closed&state=succeeded".to_owned(), 10),
-            (format!("created_before={moment}"), 20),
-            (format!("created_after={moment}"), 11),
-            (format!("created_after={moment}&created_before={moment}"), 0),
-        ] {
-            let found = api.log(&webhook, &format!("{query}&limit=200")).await;
-            assert_eq!(found["data"].as_array().unwrap().len(), expected, "{query}");
-            assert_eq!(found["next_cursor"], Value::Null);
-        }
-        let refused = api.get(&format!("/api/v1/webhooks/{webhook}/deliveries/?state=lost&since=1")).await;
-        assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("invalid_parameters")));
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let webhook = api.create(&receiver.url("/"), &["quote.closed", "return_note.created"]).await.id;
+    let state = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'succeeded' ELSE 'cancelled' END";
+    history::made(&system, tenant, &webhook, 30, state).await;
+    system.upstream.publish(&[Event::now(EventType::ReturnNoteCreated, tenant)]).await;
+    receiver.wait_for(1, SOON).await;
+    api.newest_in(&webhook, "succeeded").await;
+    let all = api.log(&webhook, "limit=200").await["data"].as_array().unwrap().clone();
+    let moment = all[10]["created_at"].as_str().unwrap();
+    for (query, expected) in [
+        ("state=dropped".to_owned(), 10),
+        ("state=retrying".to_owned(), 0),
+        ("event_type=return_note.created".to_owned(), 1),
+        ("event_type=quote.closed&state=succeeded".to_owned(), 10),
+        (format!("created_before={moment}"), 20),
+        (format!("created_after={moment}"), 11),
+        (format!("created_after={moment}&created_before={moment}"), 0),
+    ] {
+        let found = api.log(&webhook, &format!("{query}&limit=200")).await;
+        assert_eq!(found["data"].as_array().unwrap().len(), expected, "{query}");
+        assert_eq!(found["next_cursor"], Value::Null);
+    }
+    let refused = api.get(&format!("/api/v1/webhooks/{webhook}/deliveries/?state=lost&since=1")).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &json!("invalid_parameters")));
 }
 
 /// Reads a filtered log in the shortest pages. Returns the deliveries' states and the number of pages.
@@ -189,62 +181,56 @@ async fn pages(system: &System, tenant: Uuid, webhook: &str, filter: DeliveryFil
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to_the_end() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
-        let state =
-            "CASE WHEN i IN (1, 7000, 12000) THEN 'dropped' WHEN i % 4 = 0 THEN 'cancelled' ELSE 'succeeded' END";
-        history::made(&system, tenant, &webhook, 12_000, state).await;
-        let change = "UPDATE deliveries SET event_type = 'quote.accepted' WHERE state = 'dropped'";
-        system.sql(change).await;
-        let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
-        // A page is searched in 2,000 rows of the log, or in 500 of the deliveries that did not go well.
-        let dropped = vec![DeliveryState::Dropped; 3];
-        assert_eq!(pages(&system, tenant, &webhook, accepted).await, (dropped.clone(), 7));
-        let only = |state| DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
-        assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Dropped)).await, (dropped.clone(), 1));
-        let both = DeliveryFilter { state: Some(DeliveryState::Dropped), ..accepted };
-        assert_eq!(pages(&system, tenant, &webhook, both).await, (dropped, 1));
-        let none = DeliveryFilter { state: Some(DeliveryState::Cancelled), ..accepted };
-        assert_eq!(pages(&system, tenant, &webhook, none).await, (Vec::new(), 6));
-        let (cancelled, count) = pages(&system, tenant, &webhook, only(DeliveryState::Cancelled)).await;
-        assert_eq!((cancelled.len(), count), (3_000 - 2, 15), "full pages");
-        assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Pending)).await, (Vec::new(), 7));
-        assert_eq!(pages(&system, tenant, &webhook, DeliveryFilter::default()).await.0.len(), 12_000);
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let tenant = Uuid::new_v4();
+    let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+    let state = "CASE WHEN i IN (1, 7000, 12000) THEN 'dropped' WHEN i % 4 = 0 THEN 'cancelled' ELSE 'succeeded' END";
+    history::made(&system, tenant, &webhook, 12_000, state).await;
+    let change = "UPDATE deliveries SET event_type = 'quote.accepted' WHERE state = 'dropped'";
+    system.sql(change).await;
+    let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
+    // A page is searched in 2,000 rows of the log, or in 500 of the deliveries that did not go well.
+    let dropped = vec![DeliveryState::Dropped; 3];
+    assert_eq!(pages(&system, tenant, &webhook, accepted).await, (dropped.clone(), 7));
+    let only = |state| DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
+    assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Dropped)).await, (dropped.clone(), 1));
+    let both = DeliveryFilter { state: Some(DeliveryState::Dropped), ..accepted };
+    assert_eq!(pages(&system, tenant, &webhook, both).await, (dropped, 1));
+    let none = DeliveryFilter { state: Some(DeliveryState::Cancelled), ..accepted };
+    assert_eq!(pages(&system, tenant, &webhook, none).await, (Vec::new(), 6));
+    let (cancelled, count) = pages(&system, tenant, &webhook, only(DeliveryState::Cancelled)).await;
+    assert_eq!((cancelled.len(), count), (3_000 - 2, 15), "full pages");
+    assert_eq!(pages(&system, tenant, &webhook, only(DeliveryState::Pending)).await, (Vec::new(), 7));
+    assert_eq!(pages(&system, tenant, &webhook, DeliveryFilter::default()).await.0.len(), 12_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paging_while_rows_arrive_repeats_nothing_and_misses_nothing() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        let others = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 210, "'succeeded'").await;
-        let past = format!("SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}'");
-        let at_the_start = ids(&system.sql(&past).await);
-        let (mut seen, mut query, mut pages) = (Vec::new(), "limit=20".to_owned(), 0);
-        loop {
-            let page = api.log(&webhook, &query).await;
-            let entries = page["data"].as_array().unwrap();
-            seen.extend(entries.iter().map(|entry| entry["id"].as_str().unwrap().to_owned()));
-            pages += 1;
-            // New deliveries come among those of earlier and of later pages.
-            history::made(&system, tenant, &webhook, 7, "'pending'").await;
-            history::made(&system, tenant, &others, 7, "'pending'").await;
-            let Some(cursor) = page["next_cursor"].as_str() else { break };
-            assert_eq!(entries.len(), 20);
-            query = format!("limit=20&cursor={cursor}");
-        }
-        let distinct: HashSet<_> = seen.iter().cloned().collect();
-        assert_eq!(distinct.len(), seen.len(), "no repeats");
-        assert!(at_the_start.is_subset(&distinct), "no gaps");
-        assert!(seen.is_sorted_by(|before, after| before > after) && pages >= 11);
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    let others = api.create("https://localhost/", &["quote.closed"]).await.id;
+    history::made(&system, tenant, &webhook, 210, "'succeeded'").await;
+    let past = format!("SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}'");
+    let at_the_start = ids(&system.sql(&past).await);
+    let (mut seen, mut query, mut pages) = (Vec::new(), "limit=20".to_owned(), 0);
+    loop {
+        let page = api.log(&webhook, &query).await;
+        let entries = page["data"].as_array().unwrap();
+        seen.extend(entries.iter().map(|entry| entry["id"].as_str().unwrap().to_owned()));
+        pages += 1;
+        // New deliveries come among those of earlier and of later pages.
+        history::made(&system, tenant, &webhook, 7, "'pending'").await;
+        history::made(&system, tenant, &others, 7, "'pending'").await;
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        assert_eq!(entries.len(), 20);
+        query = format!("limit=20&cursor={cursor}");
+    }
+    let distinct: HashSet<_> = seen.iter().cloned().collect();
+    assert_eq!(distinct.len(), seen.len(), "no repeats");
+    assert!(at_the_start.is_subset(&distinct), "no gaps");
+    assert!(seen.is_sorted_by(|before, after| before > after) && pages >= 11);
 }
 
 fn ids(rows: &[tokio_postgres::Row]) -> HashSet<String> {

@@ -4,235 +4,210 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, TestSystem, metric},
+    wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_shows_what_was_given_and_leaves_the_rest() {
-    System::shared(async |system| {
-        let api = system.admin(Uuid::new_v4()).await;
-        let webhook = api.create("https://localhost/a", &["quote.closed"]).await;
-        let path = format!("/api/v1/webhooks/{}/", webhook.id);
-        let before = api.webhook(&webhook.id).await;
+    let system = TestSystem::shared().await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let webhook = api.create("https://localhost/a", &["quote.closed"]).await;
+    let path = format!("/api/v1/webhooks/{}/", webhook.id);
+    let before = api.webhook(&webhook.id).await;
 
-        let nothing = api.patch(&path, &json!({})).await;
-        assert_eq!((nothing.status, nothing.json()), (200, before.clone()));
+    let nothing = api.patch(&path, &json!({})).await;
+    assert_eq!((nothing.status, nothing.json()), (200, before.clone()));
 
-        let change = json!({"name": "Другой", "events": ["return_note.created", "quote.closed"]});
-        let changed = api.patch(&path, &change).await;
-        assert_eq!(changed.status, 200, "{}", changed.text);
-        let changed = changed.json();
-        assert_eq!(changed, api.webhook(&webhook.id).await);
-        assert_eq!((&changed["name"], &changed["events"]), (&change["name"], &change["events"]));
-        for same in ["id", "url", "is_active", "created_at"] {
-            assert_eq!(changed[same], before[same], "{same}");
-        }
-        assert!(changed["updated_at"].as_str() > before["updated_at"].as_str());
-        assert!(!changed.to_string().contains(&webhook.secret));
+    let change = json!({"name": "Другой", "events": ["return_note.created", "quote.closed"]});
+    let changed = api.patch(&path, &change).await;
+    assert_eq!(changed.status, 200, "{}", changed.text);
+    let changed = changed.json();
+    assert_eq!(changed, api.webhook(&webhook.id).await);
+    assert_eq!((&changed["name"], &changed["events"]), (&change["name"], &change["events"]));
+    for same in ["id", "url", "is_active", "created_at"] {
+        assert_eq!(changed[same], before[same], "{same}");
+    }
+    assert!(changed["updated_at"].as_str() > before["updated_at"].as_str());
+    assert!(!changed.to_string().contains(&webhook.secret));
 
-        let equal = api.patch(&path, &json!({"name": changed["name"], "url": changed["url"], "is_active": true})).await;
-        assert_eq!((equal.status, equal.json()), (200, changed.clone()), "nothing has changed, updated_at neither");
+    let equal = api.patch(&path, &json!({"name": changed["name"], "url": changed["url"], "is_active": true})).await;
+    assert_eq!((equal.status, equal.json()), (200, changed.clone()), "nothing has changed, updated_at neither");
 
-        let turned = api.patch(&path, &json!({"events": ["quote.closed", "return_note.created"]})).await;
-        assert_eq!((turned.status, turned.json()), (200, changed.clone()), "events are a set");
-        let history = api.get(&format!("{path}history/")).await.json();
-        assert_eq!(history["data"].as_array().unwrap().len(), 2, "created, changed: {history}");
+    let turned = api.patch(&path, &json!({"events": ["quote.closed", "return_note.created"]})).await;
+    assert_eq!((turned.status, turned.json()), (200, changed.clone()), "events are a set");
+    let history = api.get(&format!("{path}history/")).await.json();
+    assert_eq!(history["data"].as_array().unwrap().len(), 2, "created, changed: {history}");
 
-        let refused = api.patch(&path, &json!({"url": "http://x/", "is_active": 1, "signing_secret": "mine"})).await;
-        assert_eq!(refused.status, 422);
-        let fields: Vec<Value> =
-            refused.json()["errors"].as_array().unwrap().iter().map(|e| e["field"].clone()).collect();
-        assert_eq!(fields, ["url", "is_active", "signing_secret"]);
-        assert_eq!(changed, api.webhook(&webhook.id).await, "nothing was changed");
-    })
-    .await;
+    let refused = api.patch(&path, &json!({"url": "http://x/", "is_active": 1, "signing_secret": "mine"})).await;
+    assert_eq!(refused.status, 422);
+    let fields: Vec<Value> = refused.json()["errors"].as_array().unwrap().iter().map(|e| e["field"].clone()).collect();
+    assert_eq!(fields, ["url", "is_active", "signing_secret"]);
+    assert_eq!(changed, api.webhook(&webhook.id).await, "nothing was changed");
 }
 
 /// A commit that lasts longer than a request may: so it waits for a standby that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_is_not_confirmed_in_time_says_that_it_may_have_been_made() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let api = system.admin(Uuid::new_v4()).await;
-        let function = "CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql \
-                        AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$";
-        let trigger = "CREATE CONSTRAINT TRIGGER wait_long AFTER INSERT ON webhooks DEFERRABLE INITIALLY DEFERRED \
-                       FOR EACH ROW EXECUTE FUNCTION wait_long()";
-        system.sql(function).await;
-        system.sql(trigger).await;
-        let new = json!({"name": "A test", "url": "https://localhost/", "events": ["quote.closed"]});
-        let answer = api.post("/api/v1/webhooks/", &new).await;
-        assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unconfirmed")), "{}", answer.text);
-        assert_eq!(answer.header("retry-after"), None, "nothing asks for a repetition");
-        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
-        assert!(detail.contains("may have been made") && detail.contains("Delete a webhook that"), "{detail}");
-        let made = eventually("it was made all the same", SOON, async || {
-            api.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().map(str::to_owned)
-        })
-        .await;
-        assert_eq!(api.delete(&format!("/api/v1/webhooks/{made}/")).await.status, 204);
-
-        let _lock = system.database_session("BEGIN; LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE").await;
-        let read = api.get("/api/v1/webhooks/").await;
-        assert_eq!((read.status, &read.json()["code"]), (503, &json!("unavailable")), "{}", read.text);
-        assert_eq!(read.header("retry-after"), Some("5"), "a request that only reads: {}", read.text);
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let function = "CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql \
+                    AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$";
+    let trigger = "CREATE CONSTRAINT TRIGGER wait_long AFTER INSERT ON webhooks DEFERRABLE INITIALLY DEFERRED \
+                   FOR EACH ROW EXECUTE FUNCTION wait_long()";
+    system.sql(function).await;
+    system.sql(trigger).await;
+    let new = json!({"name": "A test", "url": "https://localhost/", "events": ["quote.closed"]});
+    let answer = api.post("/api/v1/webhooks/", &new).await;
+    assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unconfirmed")), "{}", answer.text);
+    assert_eq!(answer.header("retry-after"), None, "nothing asks for a repetition");
+    let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("may have been made") && detail.contains("Delete a webhook that"), "{detail}");
+    let made = eventually("it was made all the same", SOON, async || {
+        api.get("/api/v1/webhooks/").await.json()["data"][0]["id"].as_str().map(str::to_owned)
     })
     .await;
+    assert_eq!(api.delete(&format!("/api/v1/webhooks/{made}/")).await.status, 204);
+
+    let _lock = system.database_session("BEGIN; LOCK TABLE webhooks IN ACCESS EXCLUSIVE MODE").await;
+    let read = api.get("/api/v1/webhooks/").await;
+    assert_eq!((read.status, &read.json()["code"]), (503, &json!("unavailable")), "{}", read.text);
+    assert_eq!(read.header("retry-after"), Some("5"), "a request that only reads: {}", read.text);
 }
 
 /// The id of a webhook that the console registers is made when its form is opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_list_is_in_the_order_of_the_registrations() {
-    System::shared(async |system| {
-        let api = system.admin(Uuid::new_v4()).await;
-        let mut ids = Vec::new();
-        for minutes in [3, 1, 2, 2] {
-            let id = api.create("https://localhost/", &["quote.closed"]).await.id;
-            let at = format!("'2026-03-01T09:00:00.123456Z'::timestamptz + interval '{minutes} minutes'");
-            system.sql(&format!("UPDATE webhooks SET created_at = {at} WHERE id = '{id}'")).await;
-            ids.push(id);
-        }
-        let expected = [&ids[1], &ids[2], &ids[3], &ids[0]];
-        let (mut listed, mut query) = (Vec::new(), "limit=1".to_owned());
-        loop {
-            let page = api.get(&format!("/api/v1/webhooks/?{query}")).await.json();
-            let id = page["data"][0]["id"].as_str().unwrap().to_owned();
-            // The place of a deleted webhook stays.
-            api.delete(&format!("/api/v1/webhooks/{id}/")).await;
-            listed.push(id);
-            let Some(cursor) = page["next_cursor"].as_str() else { break };
-            query = format!("limit=1&cursor={cursor}");
-        }
-        assert_eq!(listed.iter().collect::<Vec<_>>(), expected);
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let mut ids = Vec::new();
+    for minutes in [3, 1, 2, 2] {
+        let id = api.create("https://localhost/", &["quote.closed"]).await.id;
+        let at = format!("'2026-03-01T09:00:00.123456Z'::timestamptz + interval '{minutes} minutes'");
+        system.sql(&format!("UPDATE webhooks SET created_at = {at} WHERE id = '{id}'")).await;
+        ids.push(id);
+    }
+    let expected = [&ids[1], &ids[2], &ids[3], &ids[0]];
+    let (mut listed, mut query) = (Vec::new(), "limit=1".to_owned());
+    loop {
+        let page = api.get(&format!("/api/v1/webhooks/?{query}")).await.json();
+        let id = page["data"][0]["id"].as_str().unwrap().to_owned();
+        // The place of a deleted webhook stays.
+        api.delete(&format!("/api/v1/webhooks/{id}/")).await;
+        listed.push(id);
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        query = format!("limit=1&cursor={cursor}");
+    }
+    assert_eq!(listed.iter().collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_the_next_attempt() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let (old, new) = (Receiver::start(&system.ca, always(500)), Receiver::start(&system.ca, always(200)));
-        let webhook = api.create(&old.url("/old"), &["quote.closed"]).await;
-        let path = format!("/api/v1/webhooks/{}/", webhook.id);
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let (old, new) = (Receiver::start(&system.ca, always(500)), Receiver::start(&system.ca, always(200)));
+    let webhook = api.create(&old.url("/old"), &["quote.closed"]).await;
+    let path = format!("/api/v1/webhooks/{}/", webhook.id);
 
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let first = old.wait_for(1, SOON).await.remove(0);
-        let change = json!({"url": new.url("/new"), "events": ["quote.accepted"]});
-        assert_eq!(api.patch(&path, &change).await.status, 200);
-        let retry = new.wait_for(1, SOON).await.remove(0);
-        assert_eq!((retry.path.as_str(), &retry.body), ("/new", &first.body));
-        assert_eq!(retry.header("x-service-webhook-id"), first.header("x-service-webhook-id"));
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let first = old.wait_for(1, SOON).await.remove(0);
+    let change = json!({"url": new.url("/new"), "events": ["quote.accepted"]});
+    assert_eq!(api.patch(&path, &change).await.status, 200);
+    let retry = new.wait_for(1, SOON).await.remove(0);
+    assert_eq!((retry.path.as_str(), &retry.body), ("/new", &first.body));
+    assert_eq!(retry.header("x-service-webhook-id"), first.header("x-service-webhook-id"));
 
-        let (unwanted, wanted) = (EventType::QuoteClosed, EventType::QuoteAccepted);
-        system.upstream.publish(&[Event::now(unwanted, tenant), Event::now(wanted, tenant)]).await;
-        let received = new.wait_for(2, SOON).await;
-        assert_eq!(received[1].header("x-service-event"), Some("quote.accepted"));
-        let deliveries = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}'", webhook.id);
-        assert_eq!(system.count(&deliveries).await, 2);
-    })
-    .await;
+    let (unwanted, wanted) = (EventType::QuoteClosed, EventType::QuoteAccepted);
+    system.upstream.publish(&[Event::now(unwanted, tenant), Event::now(wanted, tenant)]).await;
+    let received = new.wait_for(2, SOON).await;
+    assert_eq!(received[1].header("x-service-event"), Some("quote.accepted"));
+    let deliveries = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}'", webhook.id);
+    assert_eq!(system.count(&deliveries).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_cancels_what_waits_and_leaves_the_history() {
     // The retry comes long after the deletion's last step.
-    System::prepared(Options { schedule: "4s,8s", ..Options::default() }, async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let dispatcher = system.start(Service::Dispatcher).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(500));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
-        let path = format!("/api/v1/webhooks/{}/", webhook.id);
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let waiting = api.newest_in(&webhook.id, "retrying").await;
+    let system =
+        TestSystem::serving(Options { schedule: "4s,8s", ..Options::default() }, [Service::Api, Service::Ingest]).await;
+    let dispatcher = system.start(Service::Dispatcher).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(500)).await;
+    let path = format!("/api/v1/webhooks/{}/", webhook);
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let waiting = api.newest_in(&webhook, "retrying").await;
 
-        let deleted = api.delete(&path).await;
-        assert_eq!((deleted.status, deleted.text.as_str()), (204, ""));
-        assert_eq!(api.get(&path).await.status, 404);
-        assert_eq!(api.delete(&path).await.status, 404);
-        assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 404);
-        assert_eq!(api.ask(&format!("{path}test/")).await.status, 404);
-        assert_eq!(api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await.status, 404);
-        let id = waiting["id"].as_str().unwrap();
-        assert_eq!(api.ask(&format!("{path}deliveries/{id}/resend/")).await.status, 404);
-        assert_eq!(api.get("/api/v1/webhooks/").await.json()["data"], json!([]));
+    let deleted = api.delete(&path).await;
+    assert_eq!((deleted.status, deleted.text.as_str()), (204, ""));
+    assert_eq!(api.get(&path).await.status, 404);
+    assert_eq!(api.delete(&path).await.status, 404);
+    assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 404);
+    assert_eq!(api.ask(&format!("{path}test/")).await.status, 404);
+    assert_eq!(api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await.status, 404);
+    let id = waiting["id"].as_str().unwrap();
+    assert_eq!(api.ask(&format!("{path}deliveries/{id}/resend/")).await.status, 404);
+    assert_eq!(api.get("/api/v1/webhooks/").await.json()["data"], json!([]));
 
-        let delivery = api.delivery(&webhook.id, id).await;
-        assert_eq!((&delivery["state"], &delivery["next_attempt_at"]), (&json!("cancelled"), &Value::Null));
-        eventually("the retry's job comes and is not attempted", SOON, || async {
-            (metric(dispatcher, r#"webhooks_jobs_skipped_total{reason="stale"}"#).await >= 1.0).then_some(())
-        })
-        .await;
-        let attempts = api.delivery(&webhook.id, id).await["attempt_log"].as_array().unwrap().len();
-        assert_eq!(receiver.received().len(), attempts);
+    let delivery = api.delivery(&webhook, id).await;
+    assert_eq!((&delivery["state"], &delivery["next_attempt_at"]), (&json!("cancelled"), &Value::Null));
+    until("the retry's job comes and is not attempted", SOON, || async {
+        metric(dispatcher, r#"webhooks_jobs_skipped_total{reason="stale"}"#).await >= 1.0
     })
     .await;
+    let attempts = api.delivery(&webhook, id).await["attempt_log"].as_array().unwrap().len();
+    assert_eq!(receiver.received().len(), attempts);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_under_way_at_the_deletion_is_recorded_and_the_last_one() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let slow = behaviour(|_, _| Reply::status(500).after(std::time::Duration::from_millis(700)));
-        let receiver = Receiver::start(&system.ca, slow);
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(1, SOON).await;
-        assert_eq!(api.delete(&format!("/api/v1/webhooks/{}/", webhook.id)).await.status, 204);
-        let delivery = eventually("the attempt is recorded", SOON, || async {
-            let newest = api.log(&webhook.id, "").await["data"][0].clone();
-            (newest["attempts"] == 1).then_some(newest)
-        })
-        .await;
-        assert_eq!((&delivery["state"], &delivery["next_attempt_at"]), (&json!("cancelled"), &Value::Null));
+    let system = TestSystem::shared().await;
+    let slow = behaviour(|_, _| Reply::status(500).after(std::time::Duration::from_millis(700)));
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(1, SOON).await;
+    assert_eq!(api.delete(&format!("/api/v1/webhooks/{}/", webhook)).await.status, 204);
+    let delivery = eventually("the attempt is recorded", SOON, || async {
+        let newest = api.log(&webhook, "").await["data"][0].clone();
+        (newest["attempts"] == 1).then_some(newest)
     })
     .await;
+    assert_eq!((&delivery["state"], &delivery["next_attempt_at"]), (&json!("cancelled"), &Value::Null));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_registers_and_deletes_in_a_loop_comes_to_an_end() {
     let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        system.start(Service::Api).await;
-        let (api, other) = (system.admin(Uuid::new_v4()).await, system.admin(Uuid::new_v4()).await);
-        let url = "https://localhost/";
-        let registration = json!({"name": "A loop", "url": url, "events": ["quote.closed"]});
-        for _ in 0..10 {
-            let id = api.create(url, &["quote.closed"]).await.id;
-            assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
-        }
-        // None of them had a delivery. Ingest may have read one before its deletion.
-        system.sql("UPDATE webhooks SET deleted_at = now() - interval '1 minute'").await;
+    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
+    let (api, other) = (system.admin(Uuid::new_v4()).await, system.admin(Uuid::new_v4()).await);
+    let url = "https://localhost/";
+    let registration = json!({"name": "A loop", "url": url, "events": ["quote.closed"]});
+    for _ in 0..10 {
         let id = api.create(url, &["quote.closed"]).await.id;
-        assert_eq!(system.count("SELECT count(*) FROM webhooks").await, 1, "the others are gone");
         assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
-        for _ in 1..10 {
-            let id = api.create(url, &["quote.closed"]).await.id;
-            assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
-        }
-        let id = "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '8' \
-                  || substr(md5(id::text), 1, 3) || '8' || substr(md5(id::text), 4, 15))::uuid";
-        let delivery = "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state)";
-        let of_each =
-            format!("{delivery} SELECT {id}, id, gen_random_uuid(), 'quote.closed', 'succeeded' FROM webhooks");
-        system.sql(&of_each).await;
-        system.sql("UPDATE webhooks SET deleted_at = now() - interval '1 minute'").await;
-        let refused = api.post("/api/v1/webhooks/", &registration).await;
-        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_deleted_webhooks")));
-        other.create(url, &["quote.closed"]).await;
-        // As retention does.
-        system.sql("DELETE FROM deliveries WHERE id = (SELECT id FROM deliveries LIMIT 1)").await;
-        api.create(url, &["quote.closed"]).await;
-        let refused = api.post("/api/v1/webhooks/", &registration).await;
-        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_webhooks")));
-    })
-    .await;
+    }
+    // None of them had a delivery. Ingest may have read one before its deletion.
+    system.sql("UPDATE webhooks SET deleted_at = now() - interval '1 minute'").await;
+    let id = api.create(url, &["quote.closed"]).await.id;
+    assert_eq!(system.count("SELECT count(*) FROM webhooks").await, 1, "the others are gone");
+    assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
+    for _ in 1..10 {
+        let id = api.create(url, &["quote.closed"]).await.id;
+        assert_eq!(api.delete(&format!("/api/v1/webhooks/{id}/")).await.status, 204);
+    }
+    let id = "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '8' \
+              || substr(md5(id::text), 1, 3) || '8' || substr(md5(id::text), 4, 15))::uuid";
+    let delivery = "INSERT INTO deliveries (id, webhook_id, event_id, event_type, state)";
+    let of_each = format!("{delivery} SELECT {id}, id, gen_random_uuid(), 'quote.closed', 'succeeded' FROM webhooks");
+    system.sql(&of_each).await;
+    system.sql("UPDATE webhooks SET deleted_at = now() - interval '1 minute'").await;
+    let refused = api.post("/api/v1/webhooks/", &registration).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_deleted_webhooks")));
+    other.create(url, &["quote.closed"]).await;
+    // As retention does.
+    system.sql("DELETE FROM deliveries WHERE id = (SELECT id FROM deliveries LIMIT 1)").await;
+    api.create(url, &["quote.closed"]).await;
+    let refused = api.post("/api/v1/webhooks/", &registration).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_many_webhooks")));
 }

@@ -6,7 +6,7 @@ use end_to_end::{
     api::{Answer, Api},
     events::Event,
     processes::{Process, with_api_address},
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
     wait::SOON,
 };
 use futures_util::future::join_all;
@@ -35,28 +35,25 @@ fn registration() -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_problem_document_is_as_its_snapshot_says() {
     let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }.keeping_long(), async |system| {
-        system.start(Service::Api).await;
-        let api = system.admin(Uuid::new_v4()).await;
-        let (callers, requests) = (of_callers(&system, &api).await, of_requests(&api).await);
-        let (bodies, states) = tokio::join!(of_unfinished_bodies(&api), of_states(&system));
-        let problems = [
-            callers,
-            requests,
-            bodies,
-            states,
-            of_a_database_that_waits(&system, &api).await,
-            of_another_api(&system).await,
-        ];
-        let mut snapshots = Snapshots::of("problems");
-        for (code, problem) in problems.concat() {
-            assert_eq!(problem.json()["code"], code, "{}", problem.text);
-            snapshots.compare(code, &problem);
-        }
-        let codes = &described()["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"];
-        snapshots.are_of(codes.as_array().unwrap().iter());
-    })
-    .await;
+    let system = TestSystem::serving(Options { settings, ..Options::default() }.keeping_long(), [Service::Api]).await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let (callers, requests) = (of_callers(&system, &api).await, of_requests(&api).await);
+    let (bodies, states) = tokio::join!(of_unfinished_bodies(&api), of_states(&system));
+    let problems = [
+        callers,
+        requests,
+        bodies,
+        states,
+        of_a_database_that_waits(&system, &api).await,
+        of_another_api(&system).await,
+    ];
+    let mut snapshots = Snapshots::of("problems");
+    for (code, problem) in problems.concat() {
+        assert_eq!(problem.json()["code"], code, "{}", problem.text);
+        snapshots.compare(code, &problem);
+    }
+    let codes = &described()["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"];
+    snapshots.are_of(codes.as_array().unwrap().iter());
 }
 
 async fn of_callers(system: &System, api: &Api) -> Problems {
@@ -87,34 +84,32 @@ async fn of_requests(api: &Api) -> Problems {
 /// Anybody can send them: the log of errors is for faults of the service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_request_is_refused_without_a_line_in_the_log() {
-    System::prepared(Options::default(), async |system| {
-        let mut variables = with_api_address(&system).await;
-        variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "info".to_owned());
-        let process = Process::start("api-service", &variables).await;
-        let address = system.anonymous().await.address;
-        let head = |rest: &str| format!("GET / HTTP/1.1\r\nhost: a\r\n{rest}\r\n\r\n").into_bytes();
-        for (bytes, status) in [
-            (head(&format!("x: {}", "a".repeat(200_000))), "431"),
-            (head(&"x: a\r\n".repeat(200)), "431"),
-            (format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(70_000)).into_bytes(), "400"),
-            (head("content-length: 5\r\ncontent-length: 6"), "400"),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), "400"),
-            // The beginning of a TLS handshake.
-            ([&[0x16, 3, 1, 0, 245, 1, 0, 0, 241, 3, 3][..], &[1; 200]].concat(), "400"),
-        ] {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let mut answer = Vec::new();
-            // The server may close the connection before all of it is sent.
-            let _ = stream.write_all(&bytes).await;
-            let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.unwrap();
-            let answer = String::from_utf8_lossy(&answer).into_owned();
-            assert!(answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
-        }
-        let logged = process.logged();
-        let lines: Vec<_> = logged.lines().filter(|line| line.contains("ERROR") || line.contains("WARN")).collect();
-        assert!(lines.iter().all(|line| !line.contains("actix")), "{lines:?}");
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let mut variables = with_api_address(&system).await;
+    variables.insert("WEBHOOKS__LOG__LEVEL".to_owned(), "info".to_owned());
+    let process = Process::start("api-service", &variables).await;
+    let address = system.anonymous().await.address;
+    let head = |rest: &str| format!("GET / HTTP/1.1\r\nhost: a\r\n{rest}\r\n\r\n").into_bytes();
+    for (bytes, status) in [
+        (head(&format!("x: {}", "a".repeat(200_000))), "431"),
+        (head(&"x: a\r\n".repeat(200)), "431"),
+        (format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(70_000)).into_bytes(), "400"),
+        (head("content-length: 5\r\ncontent-length: 6"), "400"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), "400"),
+        // The beginning of a TLS handshake.
+        ([&[0x16, 3, 1, 0, 245, 1, 0, 0, 241, 3, 3][..], &[1; 200]].concat(), "400"),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut answer = Vec::new();
+        // The server may close the connection before all of it is sent.
+        let _ = stream.write_all(&bytes).await;
+        let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
+    }
+    let logged = process.logged();
+    let lines: Vec<_> = logged.lines().filter(|line| line.contains("ERROR") || line.contains("WARN")).collect();
+    assert!(lines.iter().all(|line| !line.contains("actix")), "{lines:?}");
 }
 
 async fn of_unfinished_bodies(api: &Api) -> Problems {
@@ -171,8 +166,8 @@ async fn of_states(system: &System) -> Problems {
     vec![
         ("too_many_webhooks", full.post(LIST, &registration()).await),
         ("too_many_deleted_webhooks", deleting.post(LIST, &registration()).await),
-        ("cancelling", cancelling.post(&format!("{LIST}{waiting}/recover/"), &recover).await),
-        ("recovering", recovering.post(&format!("{LIST}{recovered}/recover/"), &recover).await),
+        ("cancelling", cancelling.recover(&waiting, &recover).await),
+        ("recovering", recovering.recover(&recovered, &recover).await),
         ("webhook_inactive", paused.ask(&format!("{webhook}test/")).await),
     ]
 }

@@ -8,321 +8,259 @@ use end_to_end::{
     processes::{Process, with_api_address},
     proxy::Mode,
     receiver::{Receiver, always},
-    system::{Options, Service, System},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, TestSystem},
+    wait::{SOON, until},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-fn ago(time: Duration) -> Value {
+pub(crate) fn ago(time: Duration) -> Value {
     let moment = OffsetDateTime::now_utc() - time;
     json!({"since": moment.format(&Rfc3339).expect("it can be written")})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 12).await;
-        system.stop(Service::Api).await;
-        // As if nine of them had come after the request. They lie between those that came before it.
-        let nine = "SELECT id FROM deliveries ORDER BY id OFFSET 2 LIMIT 9";
-        system.sql(&format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE id IN ({nine})")).await;
-        let id = Uuid::now_v7();
-        let columns = "id, webhook_id, since, states, reached";
-        let begin = format!("'{id}', '{webhook}', now() - interval '20 days', '{{dropped}}', '{}'", Uuid::nil());
-        system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
-        let ledger = system.ledger_as("steps", 1);
-        let step = async || {
-            let keep = std::time::Duration::from_secs(30 * 86_400);
-            let step = ledger.recovery_step(1, std::time::Duration::ZERO, keep).await.unwrap();
-            step.map(|step| step.deliveries)
-        };
-        assert_eq!([step().await, step().await, step().await], [Some(1), Some(1), Some(1)]);
-        assert_eq!((step().await, step().await), (Some(0), None), "it has ended");
-        assert_eq!(system.count(&format!("SELECT resent::bigint FROM recoveries WHERE id = '{id}'")).await, 3);
-    })
-    .await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    history::dropped(&system, tenant, &webhook, 12).await;
+    system.stop(Service::Api).await;
+    // As if nine of them had come after the request. They lie between those that came before it.
+    let nine = "SELECT id FROM deliveries ORDER BY id OFFSET 2 LIMIT 9";
+    system.sql(&format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE id IN ({nine})")).await;
+    let id = Uuid::now_v7();
+    let columns = "id, webhook_id, since, states, reached";
+    let begin = format!("'{id}', '{webhook}', now() - interval '20 days', '{{dropped}}', '{}'", Uuid::nil());
+    system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
+    let ledger = system.ledger_as("steps", 1);
+    let step = async || {
+        let keep = std::time::Duration::from_secs(30 * 86_400);
+        let step = ledger.recovery_step(1, std::time::Duration::ZERO, keep).await.unwrap();
+        step.map(|step| step.deliveries)
+    };
+    assert_eq!([step().await, step().await, step().await], [Some(1), Some(1), Some(1)]);
+    assert_eq!((step().await, step().await), (Some(0), None), "it has ended");
+    assert_eq!(system.count(&format!("SELECT resent::bigint FROM recoveries WHERE id = '{id}'")).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        let other = api.create(&receiver.url("/other"), &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 60, "CASE WHEN i % 2 = 0 THEN 'dropped' ELSE 'succeeded' END").await;
-        history::dropped(&system, tenant, &other, 5).await;
-        let path = format!("/api/v1/webhooks/{webhook}/recover/");
-        // Of the 40 newest, half were dropped.
-        let since = api.log(&webhook, "limit=200").await["data"][39]["occurred_at"].clone();
-        let answer = api.post(&path, &json!({"since": since})).await;
-        assert_eq!(answer.status, 202, "{}", answer.text);
-        let begun = answer.json();
-        assert_eq!(answer.header("location"), Some(&*format!("{path}{}/", begun["id"].as_str().unwrap())));
-        let recovery = api.recovered(answer.header("location").unwrap()).await;
-        assert_eq!(recovery["resent"], 20);
-        assert!(recovery["finished_at"].as_str() >= recovery["created_at"].as_str());
-        receiver.wait_for(20, SOON).await;
-        let deliveries = async |of: &str| {
-            let count =
-                format!("SELECT count(*) FROM deliveries WHERE webhook_id IN ('{webhook}', '{other}') AND {of}");
-            system.count(&count).await
-        };
-        eventually("all are recorded", SOON, || async {
-            (deliveries("attempts = 8 AND state = 'succeeded'").await == 20).then_some(())
-        })
-        .await;
-        assert!(receiver.received().iter().all(|one| one.path == "/"));
-        assert_eq!(deliveries("state = 'dropped'").await, 10 + 5);
+    let system = TestSystem::shared().await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    let other = api.create(&receiver.url("/other"), &["quote.closed"]).await.id;
+    history::made(&system, tenant, &webhook, 60, "CASE WHEN i % 2 = 0 THEN 'dropped' ELSE 'succeeded' END").await;
+    history::dropped(&system, tenant, &other, 5).await;
+    let path = format!("/api/v1/webhooks/{webhook}/recover/");
+    // Of the 40 newest, half were dropped.
+    let since = api.log(&webhook, "limit=200").await["data"][39]["occurred_at"].clone();
+    let answer = api.recover(&webhook, &json!({"since": since})).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    let begun = answer.json();
+    assert_eq!(answer.header("location"), Some(&*format!("{path}{}/", begun["id"].as_str().unwrap())));
+    let recovery = api.recovered(answer.header("location").unwrap()).await;
+    assert_eq!(recovery["resent"], 20);
+    assert!(recovery["finished_at"].as_str() >= recovery["created_at"].as_str());
+    receiver.wait_for(20, SOON).await;
+    let deliveries = async |of: &str| {
+        let count = format!("SELECT count(*) FROM deliveries WHERE webhook_id IN ('{webhook}', '{other}') AND {of}");
+        system.count(&count).await
+    };
+    until("all are recorded", SOON, || async { deliveries("attempts = 8 AND state = 'succeeded'").await == 20 }).await;
+    assert!(receiver.received().iter().all(|one| one.path == "/"));
+    assert_eq!(deliveries("state = 'dropped'").await, 10 + 5);
 
-        let again = api.post(&path, &json!({"since": since})).await.json();
-        assert_ne!(again["id"], begun["id"], "a finished one is not begun anew");
-        assert_eq!(api.recovered(&format!("{path}{}/", again["id"].as_str().unwrap())).await["resent"], 0);
-        assert_eq!(receiver.received().len(), 20);
-    })
-    .await;
+    let again = api.recover(&webhook, &json!({"since": since})).await.json();
+    assert_ne!(again["id"], begun["id"], "a finished one is not begun anew");
+    assert_eq!(api.recovered(&format!("{path}{}/", again["id"].as_str().unwrap())).await["resent"], 0);
+    assert_eq!(receiver.received().len(), 20);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends() {
     // Ten deliveries in a step.
-    let options = Options { settings: vec![("API__RECOVER_PER_SECOND", "40".to_owned())], ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        let states = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'skipped' ELSE 'succeeded' END";
-        history::made(&system, tenant, &webhook, 60, states).await;
-        let path = format!("/api/v1/webhooks/{webhook}/recover/");
-        let log = api.log(&webhook, "limit=200").await;
-        // Thirty deliveries: the end of the span is not part of it.
-        let (since, until) = (&log["data"][39]["occurred_at"], &log["data"][9]["occurred_at"]);
-        let skipped = json!({"from": since, "until": until, "states": ["skipped"]});
-        let all = json!({"since": since, "states": ["skipped", "dropped"]});
-        let count = async |wanted: &Value| {
-            let mut wanted = wanted.clone();
-            wanted["count_only"] = json!(true);
-            let answer = api.post(&path, &wanted).await;
-            assert_eq!((answer.status, &answer.json()["is_exact"]), (200, &json!(true)), "{}", answer.text);
-            answer.json()["count"].clone()
-        };
-        for (wanted, expected) in
-            [(&skipped, 10), (&all, 27), (&json!({"since": since}), 13), (&json!({"since": since, "until": until}), 10)]
-        {
-            assert_eq!(count(wanted).await, expected, "{wanted}");
-        }
-        assert_eq!(system.count("SELECT count(*) FROM recoveries").await, 0, "a count begins nothing");
-        assert_eq!(system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await, 0);
+    let options = Options::with([("API__RECOVER_PER_SECOND", "40")]);
+    let system = TestSystem::running(options).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    let states = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'skipped' ELSE 'succeeded' END";
+    history::made(&system, tenant, &webhook, 60, states).await;
+    let log = api.log(&webhook, "limit=200").await;
+    // Thirty deliveries: the end of the span is not part of it.
+    let (since, until) = (&log["data"][39]["occurred_at"], &log["data"][9]["occurred_at"]);
+    let skipped = json!({"from": since, "until": until, "states": ["skipped"]});
+    let all = json!({"since": since, "states": ["skipped", "dropped"]});
+    let count = async |wanted: &Value| {
+        let mut wanted = wanted.clone();
+        wanted["count_only"] = json!(true);
+        let answer = api.recover(&webhook, &wanted).await;
+        assert_eq!((answer.status, &answer.json()["is_exact"]), (200, &json!(true)), "{}", answer.text);
+        answer.json()["count"].clone()
+    };
+    for (wanted, expected) in
+        [(&skipped, 10), (&all, 27), (&json!({"since": since}), 13), (&json!({"since": since, "until": until}), 10)]
+    {
+        assert_eq!(count(wanted).await, expected, "{wanted}");
+    }
+    assert_eq!(system.count("SELECT count(*) FROM recoveries").await, 0, "a count begins nothing");
+    assert_eq!(system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await, 0);
 
-        for (wanted, resent) in [(&skipped, 10), (&all, 17)] {
-            assert_eq!(count(wanted).await, resent);
-            let begun = api.post(&path, wanted).await;
-            assert_eq!(begun.json()["states"], wanted["states"]);
-            let recovery = api.recovered(begun.header("location").unwrap()).await;
-            let ends = (&recovery["since"], &recovery["until"], &recovery["resent"]);
-            assert_eq!(ends, (since, &wanted["until"], &json!(resent)), "{wanted}");
-            assert_eq!(count(wanted).await, 0);
-            let entry = system
-                .sql("SELECT user_id, details::text FROM history WHERE action = 'recovered' ORDER BY id DESC LIMIT 1")
-                .await;
-            let details: Value = serde_json::from_str(entry[0].get(1)).unwrap();
-            let expected =
-                json!({"recovery_id": recovery["id"], "since": since, "until": wanted["until"], "states": wanted["states"]});
-            assert_eq!((entry[0].get::<_, &str>(0), details), ("somebody", expected));
-        }
-        receiver.wait_for(27, SOON).await;
-        let ids: HashSet<_> =
-            receiver.received().iter().map(|one| one.header("x-service-webhook-id").unwrap().to_owned()).collect();
-        let expected = log["data"].as_array().unwrap()[..40].iter().filter(|delivery| delivery["state"] != "succeeded");
-        let expected: HashSet<_> = expected.map(|delivery| delivery["id"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(ids, expected);
-        assert_eq!(receiver.received().len(), 27);
-    })
-    .await;
+    for (wanted, resent) in [(&skipped, 10), (&all, 17)] {
+        assert_eq!(count(wanted).await, resent);
+        let begun = api.recover(&webhook, wanted).await;
+        assert_eq!(begun.json()["states"], wanted["states"]);
+        let recovery = api.recovered(begun.header("location").unwrap()).await;
+        let ends = (&recovery["since"], &recovery["until"], &recovery["resent"]);
+        assert_eq!(ends, (since, &wanted["until"], &json!(resent)), "{wanted}");
+        assert_eq!(count(wanted).await, 0);
+        let entry = system
+            .sql("SELECT user_id, details::text FROM history WHERE action = 'recovered' ORDER BY id DESC LIMIT 1")
+            .await;
+        let details: Value = serde_json::from_str(entry[0].get(1)).unwrap();
+        let expected = json!({"recovery_id": recovery["id"], "since": since, "until": wanted["until"], "states": wanted["states"]});
+        assert_eq!((entry[0].get::<_, &str>(0), details), ("somebody", expected));
+    }
+    receiver.wait_for(27, SOON).await;
+    let ids: HashSet<_> =
+        receiver.received().iter().map(|one| one.header("x-service-webhook-id").unwrap().to_owned()).collect();
+    let expected = log["data"].as_array().unwrap()[..40].iter().filter(|delivery| delivery["state"] != "succeeded");
+    let expected: HashSet<_> = expected.map(|delivery| delivery["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids, expected);
+    assert_eq!(receiver.received().len(), 27);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_stops_at_a_hundred_thousand_and_leaves_out_what_is_too_old() {
     // No ingest: its leader deletes rows of deliveries that do not exist.
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let api = system.admin(Uuid::new_v4()).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        // The index alone: a count reads no deliveries.
-        let add = async |count: usize, state: &str, age: &str| {
-            system
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    // The index alone: a count reads no deliveries.
+    let add = async |count: usize, state: &str, age: &str| {
+        system
                 .sql(&format!(
                     "INSERT INTO unsuccessful_deliveries SELECT (lpad(to_hex((extract(epoch FROM now() - {age}) * 1000)::bigint), \
-                       12, '0') || '8' || substr(md5(gen_random_uuid()::text), 1, 3) || '8' || \
-                       substr(md5(gen_random_uuid()::text), 1, 15))::uuid, '{webhook}', '{state}' \
-                     FROM generate_series(1, {count}) AS i"
+                   12, '0') || '8' || substr(md5(gen_random_uuid()::text), 1, 3) || '8' || \
+                   substr(md5(gen_random_uuid()::text), 1, 15))::uuid, '{webhook}', '{state}' \
+                 FROM generate_series(1, {count}) AS i"
                 ))
                 .await;
-        };
-        let count = async || {
-            let wanted = json!({"since": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
-            api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &wanted).await.json()
-        };
-        add(7, "dropped", "interval '40 days'").await;
-        add(3, "skipped", "interval '1 second'").await;
-        assert_eq!(count().await, json!({"count": 3, "is_exact": true}));
-        add(99_997, "dropped", "i * interval '1 second'").await;
-        assert_eq!(count().await, json!({"count": 100_000, "is_exact": true}));
-        add(1, "skipped", "interval '1 second'").await;
-        assert_eq!(count().await, json!({"count": 100_000, "is_exact": false}));
-    })
-    .await;
+    };
+    let count = async || {
+        let wanted = json!({"since": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
+        api.recover(&webhook, &wanted).await.json()
+    };
+    add(7, "dropped", "interval '40 days'").await;
+    add(3, "skipped", "interval '1 second'").await;
+    assert_eq!(count().await, json!({"count": 3, "is_exact": true}));
+    add(99_997, "dropped", "i * interval '1 second'").await;
+    assert_eq!(count().await, json!({"count": 100_000, "is_exact": true}));
+    add(1, "skipped", "interval '1 second'").await;
+    assert_eq!(count().await, json!({"count": 100_000, "is_exact": false}));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
-    let options = Options { settings: vec![("API__RECOVER_PER_SECOND", "20".to_owned())], ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 50).await;
-        let path = format!("/api/v1/webhooks/{webhook}/recover/");
-        let since = ago(Duration::HOUR);
-        let answers = join_all((0..10).map(|_| api.post(&path, &since))).await;
-        let (begun, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 202);
-        let [begun] = &*begun else { panic!("{begun:?}") };
-        let location = begun.header("location").unwrap();
-        let other = api.post(&path, &json!({"since": "2026-01-01T00:00:00Z", "states": ["skipped"]})).await;
-        for refused in refused.iter().chain([&other]) {
-            assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("recovering")), "{}", refused.text);
-            assert_eq!(refused.header("location"), Some(location), "it is the one that is running");
-        }
-        let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
-        assert_eq!(api.post(&path, &count).await.status, 200, "a count is possible meanwhile");
-        assert_eq!(api.recovered(location).await["states"], json!(["dropped"]));
-        assert_eq!(
-            system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await,
-            1,
-            "a refused one does nothing"
-        );
-        receiver.wait_for(50, SOON).await;
-        eventually("all are recorded", SOON, || async {
-            (system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8").await == 50)
-                .then_some(())
-        })
-        .await;
-        assert_eq!(receiver.received().len(), 50);
-        let received = receiver.received();
-        let (first, last) = (received[0].at, received[49].at);
-        assert!(last - first >= Duration::milliseconds(1_800), "about twenty a second: {}", last - first);
+    let options = Options::with([("API__RECOVER_PER_SECOND", "20")]);
+    let system = TestSystem::running(options).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::dropped(&system, tenant, &webhook, 50).await;
+    let since = ago(Duration::HOUR);
+    let answers = join_all((0..10).map(|_| api.recover(&webhook, &since))).await;
+    let (begun, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 202);
+    let [begun] = &*begun else { panic!("{begun:?}") };
+    let location = begun.header("location").unwrap();
+    let other = api.recover(&webhook, &json!({"since": "2026-01-01T00:00:00Z", "states": ["skipped"]})).await;
+    for refused in refused.iter().chain([&other]) {
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("recovering")), "{}", refused.text);
+        assert_eq!(refused.header("location"), Some(location), "it is the one that is running");
+    }
+    let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
+    assert_eq!(api.recover(&webhook, &count).await.status, 200, "a count is possible meanwhile");
+    assert_eq!(api.recovered(location).await["states"], json!(["dropped"]));
+    assert_eq!(
+        system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await,
+        1,
+        "a refused one does nothing"
+    );
+    receiver.wait_for(50, SOON).await;
+    until("all are recorded", SOON, || async {
+        system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8").await == 50
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_faulty_span_or_state_is_refused() {
-    System::shared(async |system| {
-        let api = system.admin(Uuid::new_v4()).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        let path = format!("/api/v1/webhooks/{webhook}/recover/");
-        for (body, code) in [
-            (ago(-Duration::HOUR), "in_the_future"),
-            (json!({"since": "yesterday"}), "invalid_timestamp"),
-            (json!({"since": 1}), "wrong_type"),
-            (json!({}), "required"),
-            (json!({"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"}), "not_after_since"),
-            (json!({"since": "2026-01-01T00:00:00Z", "from": "2026-01-01T00:00:00Z"}), "repeated_field"),
-            (json!({"since": "2026-01-01T00:00:00Z", "states": ["succeeded"]}), "unknown_state"),
-            (json!({"since": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}), "unknown_field"),
-        ] {
-            let refused = api.post(&path, &body).await;
-            assert_eq!((refused.status, &refused.json()["errors"][0]["code"]), (422, &json!(code)), "{body}");
-        }
-        assert_eq!(system.count(&format!("SELECT count(*) FROM recoveries WHERE webhook_id = '{webhook}'")).await, 0);
-    })
-    .await;
+    assert_eq!(receiver.received().len(), 50);
+    let received = receiver.received();
+    let (first, last) = (received[0].at, received[49].at);
+    assert!(last - first >= Duration::milliseconds(1_800), "about twenty a second: {}", last - first);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
-    System::run(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let (stuck, other) = (
-            api.create(&receiver.url("/"), &["quote.closed"]).await.id,
-            api.create(&receiver.url("/"), &["quote.closed"]).await.id,
-        );
-        history::dropped(&system, tenant, &stuck, 5).await;
-        history::dropped(&system, tenant, &other, 200).await;
-        let lock = format!("BEGIN; SELECT FROM deliveries WHERE webhook_id = '{stuck}' FOR UPDATE");
-        let hold = system.database_session(&lock).await;
-        let since = ago(Duration::HOUR);
-        let begin = async |webhook: &str| api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &since).await;
-        let first = begin(&stuck).await;
-        system.wait_for_locked_out(1).await;
-        // The first one's step is blocked meanwhile.
-        let second = begin(&other).await;
-        let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
-                   WHERE NOT granted AND datname = current_database()";
-        system.sql(cut).await;
-        assert_eq!(api.recovered(second.header("location").unwrap()).await["resent"], 200);
-        assert_eq!(api.get(first.header("location").unwrap()).await.json()["state"], "running");
-        drop(hold);
-        // As if the lease of the failed step had ended.
-        system.sql("UPDATE recoveries SET leased_until = now()").await;
-        assert_eq!(api.recovered(first.header("location").unwrap()).await["resent"], 5);
-    })
-    .await;
+    let system = TestSystem::running(Options::default()).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let (stuck, other) = (
+        api.create(&receiver.url("/"), &["quote.closed"]).await.id,
+        api.create(&receiver.url("/"), &["quote.closed"]).await.id,
+    );
+    history::dropped(&system, tenant, &stuck, 5).await;
+    history::dropped(&system, tenant, &other, 200).await;
+    let lock = format!("BEGIN; SELECT FROM deliveries WHERE webhook_id = '{stuck}' FOR UPDATE");
+    let hold = system.database_session(&lock).await;
+    let since = ago(Duration::HOUR);
+    let begin = async |webhook: &str| api.recover(webhook, &since).await;
+    let first = begin(&stuck).await;
+    system.wait_for_locked_out(1).await;
+    // The first one's step is blocked meanwhile.
+    let second = begin(&other).await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
+               WHERE NOT granted AND datname = current_database()";
+    system.sql(cut).await;
+    assert_eq!(api.recovered(second.header("location").unwrap()).await["resent"], 200);
+    assert_eq!(api.get(first.header("location").unwrap()).await.json()["state"], "running");
+    drop(hold);
+    // As if the lease of the failed step had ended.
+    system.sql("UPDATE recoveries SET leased_until = now()").await;
+    assert_eq!(api.recovered(first.header("location").unwrap()).await["resent"], 5);
 }
 
 /// The process dies at the worst moment: a step is committed, and the broker has not got its jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_survives_the_kill_of_its_process() {
-    System::prepared(Options::default(), async |system| {
-        let variables = with_api_address(&system).await;
-        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 300).await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let variables = with_api_address(&system).await;
+    let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::dropped(&system, tenant, &webhook, 300).await;
 
-        proxy.set(Mode::Stall);
-        let begun = api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &ago(Duration::HOUR)).await;
-        assert_eq!(begun.status, 202, "{}", begun.text);
-        let location = begun.header("location").unwrap();
-        eventually("a step is taken", SOON, || async {
-            let recovery = api.get(location).await.json();
-            (recovery["resent"] == 50).then_some(())
-        })
-        .await;
-        doomed.kill();
-        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 50);
-
-        system.start(Service::Dispatcher).await;
-        system.start(Service::Api).await;
-        let api = Api { address: system.anonymous().await.address, ..api };
-        // As if the dead process's lease had ended.
-        system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-        assert_eq!(api.recovered(location).await["resent"], 300);
-        let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";
-        eventually("all are recorded", SOON, || async { (system.count(all_sent).await == 300).then_some(()) }).await;
-        eventually("every job is published", SOON, || async {
-            (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
-        })
-        .await;
-        let mut posts: HashMap<String, usize> = HashMap::new();
-        for one in receiver.received() {
-            *posts.entry(one.header("x-service-webhook-id").unwrap().to_owned()).or_default() += 1;
-        }
-        assert!(posts.len() == 300 && posts.values().all(|count| *count == 1), "{} ids", posts.len());
+    proxy.set(Mode::Stall);
+    let begun = api.recover(&webhook, &ago(Duration::HOUR)).await;
+    assert_eq!(begun.status, 202, "{}", begun.text);
+    let location = begun.header("location").unwrap();
+    until("a step is taken", SOON, || async {
+        let recovery = api.get(location).await.json();
+        recovery["resent"] == 50
     })
     .await;
+    doomed.kill();
+    assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 50);
+
+    system.start(Service::Dispatcher).await;
+    system.start(Service::Api).await;
+    let api = Api { address: system.anonymous().await.address, ..api };
+    // As if the dead process's lease had ended.
+    system.sql("UPDATE promised_jobs SET leased_until = now()").await;
+    assert_eq!(api.recovered(location).await["resent"], 300);
+    let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";
+    until("all are recorded", SOON, || async { system.count(all_sent).await == 300 }).await;
+    until("every job is published", SOON, || async { system.count("SELECT count(*) FROM promised_jobs").await == 0 })
+        .await;
+    let mut posts: HashMap<String, usize> = HashMap::new();
+    for one in receiver.received() {
+        *posts.entry(one.header("x-service-webhook-id").unwrap().to_owned()).or_default() += 1;
+    }
+    assert!(posts.len() == 300 && posts.values().all(|count| *count == 1), "{} ids", posts.len());
 }

@@ -1,150 +1,122 @@
 //! Sending deliveries again.
 
-use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
     history,
     processes::{Process, with_api_address},
     proxy::{Mode, Proxy},
-    receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System},
-    wait::{SOON, eventually},
+    receiver::{Reply, always, behaviour},
+    system::{Options, Service, Subscriber, System, TestSystem},
+    wait::{SOON, eventually, until},
 };
 use futures_util::future::join_all;
-use serde_json::{Value, json};
-use service_kit::Settings;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-fn resend(webhook: &str, delivery: &Value) -> String {
-    format!("/api/v1/webhooks/{webhook}/deliveries/{}/resend/", delivery["id"].as_str().expect("a delivery"))
-}
+use crate::rest::recover::ago;
 
 /// Waits until the relay has deleted the published jobs that the query counts.
 pub(crate) async fn outbox_empties(system: &System, jobs: &str) {
-    eventually("the outbox is empty", SOON, || async { (system.count(jobs).await == 0).then_some(()) }).await;
+    until("the outbox is empty", SOON, || async { system.count(jobs).await == 0 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let delivery = api.newest_in(&webhook, "succeeded").await;
-        for (nth, state) in ["succeeded", "dropped", "cancelled"].into_iter().enumerate() {
-            system.sql(&format!("UPDATE deliveries SET state = '{state}' WHERE webhook_id = '{webhook}'")).await;
-            let answer = api.ask(&resend(&webhook, &delivery)).await;
-            assert_eq!(answer.status, 202, "{state}: {}", answer.text);
-            assert_eq!(answer.json()["id"], delivery["id"]);
-            receiver.wait_for(nth + 2, SOON).await;
-            let sent = api.newest_in(&webhook, "succeeded").await;
-            assert_eq!(sent["attempts"], nth + 2);
-        }
-        let received = receiver.received();
-        assert_eq!(received.len(), 4);
-        for one in &received {
-            assert_eq!((one.header("x-service-webhook-id"), &one.body), (delivery["id"].as_str(), &received[0].body));
-        }
-        let promised =
-            format!("SELECT count(*) FROM promised_jobs WHERE delivery_id = '{}'", delivery["id"].as_str().unwrap());
-        outbox_empties(&system, &promised).await;
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let delivery = api.newest_in(&webhook, "succeeded").await;
+    for (nth, state) in ["succeeded", "dropped", "cancelled"].into_iter().enumerate() {
+        system.sql(&format!("UPDATE deliveries SET state = '{state}' WHERE webhook_id = '{webhook}'")).await;
+        let answer = api.resend(&webhook, &delivery).await;
+        assert_eq!(answer.status, 202, "{state}: {}", answer.text);
+        assert_eq!(answer.json()["id"], delivery["id"]);
+        receiver.wait_for(nth + 2, SOON).await;
+        let sent = api.newest_in(&webhook, "succeeded").await;
+        assert_eq!(sent["attempts"], nth + 2);
+    }
+    let received = receiver.received();
+    assert_eq!(received.len(), 4);
+    for one in &received {
+        assert_eq!((one.header("x-service-webhook-id"), &one.body), (delivery["id"].as_str(), &received[0].body));
+    }
+    let promised =
+        format!("SELECT count(*) FROM promised_jobs WHERE delivery_id = '{}'", delivery["id"].as_str().unwrap());
+    outbox_empties(&system, &promised).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
     let options = Options { schedule: "400ms,3600s", ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(500));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(2, SOON).await;
-        let waiting = eventually("two attempts have failed", SOON, || async {
-            let newest = api.log(&webhook, "").await["data"][0].clone();
-            (newest["attempts"] == 2).then_some(newest)
-        })
-        .await;
-        assert_eq!(api.ask(&resend(&webhook, &waiting)).await.status, 202);
-        // The first and the second attempt of the fresh run are 400 ms apart, as the schedule says.
-        receiver.wait_for(4, SOON).await;
-        let late = eventually("four attempts have failed", SOON, || async {
-            let newest = api.log(&webhook, "").await["data"][0].clone();
-            (newest["attempts"] == 4).then_some(newest)
-        })
-        .await;
-        assert_eq!(late["state"], "retrying");
-        assert!(late["first_failed_at"].as_str() > waiting["first_failed_at"].as_str());
+    let system = TestSystem::running(options).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(500)).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(2, SOON).await;
+    let waiting = eventually("two attempts have failed", SOON, || async {
+        let newest = api.log(&webhook, "").await["data"][0].clone();
+        (newest["attempts"] == 2).then_some(newest)
     })
     .await;
+    assert_eq!(api.resend(&webhook, &waiting).await.status, 202);
+    // The first and the second attempt of the fresh run are 400 ms apart, as the schedule says.
+    receiver.wait_for(4, SOON).await;
+    let late = eventually("four attempts have failed", SOON, || async {
+        let newest = api.log(&webhook, "").await["data"][0].clone();
+        (newest["attempts"] == 4).then_some(newest)
+    })
+    .await;
+    assert_eq!(late["state"], "retrying");
+    assert!(late["first_failed_at"].as_str() > waiting["first_failed_at"].as_str());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_at_once_make_one_run() {
-    System::run(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        let delivery = api.newest_in(&webhook, "succeeded").await;
-        // Without a dispatcher, no run ends before the last request has come.
-        system.stop(Service::Dispatcher).await;
-        let path = resend(&webhook, &delivery);
-        for answer in join_all((0..20).map(|_| api.ask(&path))).await {
-            assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")));
-        }
-        outbox_empties(&system, "SELECT count(*) FROM promised_jobs").await;
-        assert_eq!(system.upstream.ready(&system.names.main()).await, 1);
-        system.start(Service::Dispatcher).await;
-        let sent = api.newest_in(&webhook, "succeeded").await;
-        assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(2), 2));
-    })
-    .await;
+    let system = TestSystem::running(Options::default()).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let delivery = api.newest_in(&webhook, "succeeded").await;
+    // Without a dispatcher, no run ends before the last request has come.
+    system.stop(Service::Dispatcher).await;
+    for answer in join_all((0..20).map(|_| api.resend(&webhook, &delivery))).await {
+        assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")));
+    }
+    outbox_empties(&system, "SELECT count(*) FROM promised_jobs").await;
+    assert_eq!(system.upstream.ready(&system.names.main()).await, 1);
+    system.start(Service::Dispatcher).await;
+    let sent = api.newest_in(&webhook, "succeeded").await;
+    assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(2), 2));
 }
 
 /// Asks for a resend while the second attempt is under way. Every later attempt succeeds. Returns the numbers of the
 /// attempts in the log.
 async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    System::run(Options { dispatchers, timeout: "15s", ..Options::default() }, async |system| {
-        let gate = CancellationToken::new();
-        let opened = gate.clone();
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let slow = behaviour(move |_, nth| match nth {
-            1 => Reply::status(500),
-            2 => Reply::status(500).once(&opened),
-            _ => Reply::ok(),
-        });
-        let receiver = Receiver::start(&system.ca, slow);
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(2, SOON).await;
-        let during = api.log(&webhook, "").await["data"][0].clone();
-        assert_eq!(during["attempts"], 1, "the second attempt is under way");
-        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
-        if dispatchers > 1 {
-            api.newest_in(&webhook, "succeeded").await;
-        }
-        gate.cancel();
-        let sent = api.newest_in(&webhook, "succeeded").await;
-        let log = api.delivery(&webhook, sent["id"].as_str().expect("the log shows it")).await["attempt_log"]
-            .as_array()
-            .expect("the log shows it")
-            .clone();
-        assert_eq!(log.last().expect("the log shows it")["outcome"], "success");
-        assert_eq!(receiver.received().len(), 3);
-        numbers = log.iter().map(|attempt| attempt["attempt"].as_u64().expect("the log shows it")).collect();
-    })
-    .await;
-    numbers
+    let system = TestSystem::running(Options { dispatchers, timeout: "15s", ..Options::default() }).await;
+    let gate = CancellationToken::new();
+    let opened = gate.clone();
+    let slow = behaviour(move |_, nth| match nth {
+        1 => Reply::status(500),
+        2 => Reply::status(500).once(&opened),
+        _ => Reply::ok(),
+    });
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(2, SOON).await;
+    let during = api.log(&webhook, "").await["data"][0].clone();
+    assert_eq!(during["attempts"], 1, "the second attempt is under way");
+    assert_eq!(api.resend(&webhook, &during).await.status, 202);
+    if dispatchers > 1 {
+        api.newest_in(&webhook, "succeeded").await;
+    }
+    gate.cancel();
+    let sent = api.newest_in(&webhook, "succeeded").await;
+    let log = api.delivery(&webhook, sent["id"].as_str().expect("the log shows it")).await["attempt_log"]
+        .as_array()
+        .expect("the log shows it")
+        .clone();
+    assert_eq!(log.last().expect("the log shows it")["outcome"], "success");
+    assert_eq!(receiver.received().len(), 3);
+    log.iter().map(|attempt| attempt["attempt"].as_u64().expect("the log shows it")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,53 +132,40 @@ async fn a_resend_during_an_attempt_may_begin_beside_it_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_during_the_very_first_attempt_joins_it() {
-    System::run(Options { timeout: "15s", ..Options::default() }, async |system| {
-        let gate = CancellationToken::new();
-        let opened = gate.clone();
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let slow = behaviour(move |_, _| Reply::ok().once(&opened));
-        let receiver = Receiver::start(&system.ca, slow);
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        receiver.wait_for(1, SOON).await;
-        let during = api.newest_in(&webhook, "pending").await;
-        assert_eq!(api.ask(&resend(&webhook, &during)).await.status, 202);
-        gate.cancel();
-        let sent = api.newest_in(&webhook, "succeeded").await;
-        assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(1), 1));
-    })
-    .await;
+    let system = TestSystem::running(Options { timeout: "15s", ..Options::default() }).await;
+    let gate = CancellationToken::new();
+    let opened = gate.clone();
+    let slow = behaviour(move |_, _| Reply::ok().once(&opened));
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    receiver.wait_for(1, SOON).await;
+    let during = api.newest_in(&webhook, "pending").await;
+    assert_eq!(api.resend(&webhook, &during).await.status, 202);
+    gate.cancel();
+    let sent = api.newest_in(&webhook, "succeeded").await;
+    assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(1), 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_its_webhook_is_paused_a_resend_is_held() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 1).await;
-        let path = format!("/api/v1/webhooks/{webhook}/");
-        assert_eq!(api.patch(&path, &json!({"is_active": false})).await.status, 200);
-        let delivery = api.newest_in(&webhook, "dropped").await;
-        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
-        let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'");
-        eventually("the job is held", SOON, || async { (system.count(&held).await == 1).then_some(()) }).await;
-        assert_eq!(receiver.received().len(), 0);
-        assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 200);
-        api.newest_in(&webhook, "succeeded").await;
-        assert_eq!(receiver.received().len(), 1);
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::dropped(&system, tenant, &webhook, 1).await;
+    let path = format!("/api/v1/webhooks/{webhook}/");
+    assert_eq!(api.patch(&path, &json!({"is_active": false})).await.status, 200);
+    let delivery = api.newest_in(&webhook, "dropped").await;
+    assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
+    let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'");
+    until("the job is held", SOON, || async { system.count(&held).await == 1 }).await;
+    assert_eq!(receiver.received().len(), 0);
+    assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 200);
+    api.newest_in(&webhook, "succeeded").await;
+    assert_eq!(receiver.received().len(), 1);
 }
 
 /// Starts a further API with some settings of its own, without waiting until it is ready.
 pub(crate) async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
-    let mut variables = system.variables.clone();
-    variables.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    let settings = Settings::from_sources(None, variables).expect("the settings are good");
-    let app = api_service::App::build(&settings).await.expect("the API starts");
+    let app = api_service::App::build(&system.settings_with(settings)).await.expect("the API starts");
     let api = Api { address: app.address(), ..like.clone() };
     let stop = CancellationToken::new();
     tokio::spawn(app.run(stop.clone()));
@@ -215,101 +174,79 @@ pub(crate) async fn api_with(system: &System, settings: &[(&str, &str)], like: &
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_broker_is_unavailable_tests_and_resends_are_queued_and_they_are_sent_afterwards() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        system.start(Service::Dispatcher).await;
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 1).await;
-        let delivery = admin.newest_in(&webhook, "dropped").await;
-        system.stop(Service::Api).await;
-        let (proxy, url) = Proxy::before(&system.amqp_url);
-        proxy.set(Mode::Refuse);
-        let (api, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", url.as_str())], &admin).await;
-        let (resend, test) = (resend(&webhook, &delivery), format!("/api/v1/webhooks/{webhook}/test/"));
-        // The second resend joins the run of the first one.
-        for path in [&resend, &test, &resend] {
-            let answer = api.ask(path).await;
-            assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")), "{path}: {}", answer.text);
-        }
-        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 2);
-        assert_eq!(receiver.received().len(), 0);
-        proxy.set(Mode::Pass);
-        receiver.wait_for(2, SOON).await;
-        outbox_empties(&system, "SELECT count(*) FROM promised_jobs").await;
-        eventually("both have succeeded", SOON, || async {
-            let log = api.log(&webhook, "state=succeeded").await;
-            (log["data"].as_array()?.len() == 2).then_some(())
-        })
-        .await;
-        assert_eq!(receiver.received_once().len(), 2);
-        stop.cancel();
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Dispatcher]).await;
+    let Subscriber { tenant, api: admin, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::dropped(&system, tenant, &webhook, 1).await;
+    let delivery = admin.newest_in(&webhook, "dropped").await;
+    system.stop(Service::Api).await;
+    let (proxy, url) = Proxy::before(&system.amqp_url);
+    proxy.set(Mode::Refuse);
+    let (api, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", url.as_str())], &admin).await;
+    let test = api.ask(&format!("/api/v1/webhooks/{webhook}/test/")).await;
+    // The second resend joins the run of the first one.
+    for answer in [api.resend(&webhook, &delivery).await, test, api.resend(&webhook, &delivery).await] {
+        assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("pending")), "{}", answer.text);
+    }
+    assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 2);
+    assert_eq!(receiver.received().len(), 0);
+    proxy.set(Mode::Pass);
+    receiver.wait_for(2, SOON).await;
+    outbox_empties(&system, "SELECT count(*) FROM promised_jobs").await;
+    eventually("both have succeeded", SOON, || async {
+        let log = api.log(&webhook, "state=succeeded").await;
+        (log["data"].as_array()?.len() == 2).then_some(())
     })
     .await;
+    assert_eq!(receiver.received_once().len(), 2);
+    stop.cancel();
 }
 
 /// The process dies at the worst moment: the relay has leased the job, and the broker has not got it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_survives_the_kill_of_its_process() {
-    System::prepared(Options::default(), async |system| {
-        let variables = with_api_address(&system).await;
-        let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 1).await;
-        let delivery = api.newest_in(&webhook, "dropped").await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let variables = with_api_address(&system).await;
+    let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::dropped(&system, tenant, &webhook, 1).await;
+    let delivery = api.newest_in(&webhook, "dropped").await;
 
-        proxy.set(Mode::Stall);
-        assert_eq!(api.ask(&resend(&webhook, &delivery)).await.status, 202);
-        eventually("the relay leases the job", SOON, || async {
-            (system.count("SELECT count(*) FROM promised_jobs WHERE leased_until > now()").await == 1).then_some(())
-        })
-        .await;
-        doomed.kill();
-
-        system.start(Service::Dispatcher).await;
-        system.start(Service::Api).await;
-        // As if the dead process's lease had ended.
-        system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-        eventually("the job is published, and the delivery recorded", SOON, || async {
-            let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
-            (system.count(open).await == 0).then_some(())
-        })
-        .await;
-        let received = receiver.received();
-        assert_eq!(received.len(), 1);
-        assert_eq!(received[0].header("x-service-webhook-id"), delivery["id"].as_str());
-        assert_eq!(system.count("SELECT attempts::bigint FROM deliveries").await, 8);
+    proxy.set(Mode::Stall);
+    assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
+    until("the relay leases the job", SOON, || async {
+        system.count("SELECT count(*) FROM promised_jobs WHERE leased_until > now()").await == 1
     })
     .await;
+    doomed.kill();
+
+    system.start(Service::Dispatcher).await;
+    system.start(Service::Api).await;
+    // As if the dead process's lease had ended.
+    system.sql("UPDATE promised_jobs SET leased_until = now()").await;
+    until("the job is published, and the delivery recorded", SOON, || async {
+            let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
+            system.count(open).await == 0 })
+        .await;
+    let received = receiver.received();
+    assert_eq!(received.len(), 1);
+    assert_eq!(received[0].header("x-service-webhook-id"), delivery["id"].as_str());
+    assert_eq!(system.count("SELECT attempts::bigint FROM deliveries").await, 8);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_with_a_thousand_attempts_is_not_sent_again_nor_recovered() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 2).await;
-        let (log, attempts) = (api.log(&webhook, "").await, "UPDATE deliveries SET attempts = ");
-        for (delivery, number) in log["data"].as_array().unwrap().iter().zip([1_000, 999]) {
-            system.sql(&format!("{attempts}{number} WHERE id = '{}'", delivery["id"].as_str().unwrap())).await;
-        }
-        let answer = api.ask(&resend(&webhook, &log["data"][0])).await;
-        assert_eq!((answer.status, &answer.json()["code"]), (409, &json!("too_many_attempts")), "{}", answer.text);
-        let recover = format!("/api/v1/webhooks/{webhook}/recover/");
-        let since = time::OffsetDateTime::now_utc() - time::Duration::HOUR;
-        let since = since.format(&time::format_description::well_known::Rfc3339).unwrap();
-        let answer = api.post(&recover, &json!({"since": since})).await;
-        assert_eq!(answer.status, 202, "{}", answer.text);
-        receiver.wait_for(1, SOON).await;
-        api.recovered(answer.header("location").unwrap()).await;
-        assert_eq!(receiver.received().len(), 1, "only the one with fewer");
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::dropped(&system, tenant, &webhook, 2).await;
+    let (log, attempts) = (api.log(&webhook, "").await, "UPDATE deliveries SET attempts = ");
+    for (delivery, number) in log["data"].as_array().unwrap().iter().zip([1_000, 999]) {
+        system.sql(&format!("{attempts}{number} WHERE id = '{}'", delivery["id"].as_str().unwrap())).await;
+    }
+    let answer = api.resend(&webhook, &log["data"][0]).await;
+    assert_eq!((answer.status, &answer.json()["code"]), (409, &json!("too_many_attempts")), "{}", answer.text);
+    let answer = api.recover(&webhook, &ago(time::Duration::HOUR)).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    receiver.wait_for(1, SOON).await;
+    api.recovered(answer.header("location").unwrap()).await;
+    assert_eq!(receiver.received().len(), 1, "only the one with fewer");
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use end_to_end::{
     api::{Answer, Api},
     history,
-    receiver::{Receiver, always},
-    system::System,
+    receiver::always,
+    system::{Subscriber, TestSystem},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -58,60 +58,55 @@ async fn send(api: &Api, method: &str, path: &str, body: Option<&Value>) -> Answ
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let owner = system.admin(tenant).await;
-        let receiver = Receiver::start(&system.ca, always(200));
-        let webhook = owner.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        let own = system.admin(Uuid::new_v4()).await;
-        let others = own.create("https://localhost/", &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 1).await;
-        let newest = owner.log(&webhook, "").await["data"][0].clone();
-        let [delivery, event] = ["id", "event_id"].map(|name| newest[name].as_str().unwrap());
-        let since = json!({"since": "2026-01-01T00:00:00Z"});
-        let recovery = owner.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &since).await.json();
-        let recovery = recovery["id"].as_str().unwrap();
-        let clerk = system.session(tenant, "sales", Duration::from_secs(60)).await;
-        let expired = system.session(tenant, "admin", Duration::ZERO).await;
-        let nobody = system.anonymous().await;
-        let both = format!("webhook_id IN ('{webhook}', '{others}')");
-        let row = format!(
-            "SELECT to_jsonb(w)::text \
-             || (SELECT string_agg(to_jsonb(d)::text, '' ORDER BY d.id) FROM deliveries d WHERE {both}) \
-             || coalesce((SELECT string_agg(to_jsonb(h)::text, '' ORDER BY h.webhook_id) FROM webhook_health h WHERE {both}), '') \
-             FROM webhooks w WHERE id = '{webhook}'"
-        );
-        owner.recovered(&format!("/api/v1/webhooks/{webhook}/recover/{recovery}/")).await;
-        owner.newest_in(&webhook, "succeeded").await;
-        // One that waits: a cancellation would change it. No job comes for it.
-        history::made(&system, tenant, &webhook, 1, "'pending'").await;
-        let state = async || system.sql(&row).await[0].get::<_, String>(0);
-        let before = state().await;
-        assert_eq!(calls(&webhook, delivery, recovery, event).len(), described(), "every call is asked");
-        for (method, path, body, _) in calls(&webhook, delivery, recovery, event) {
-            let path = format!("/api/v1{path}");
-            let ask = async |api: &Api, path: &str| send(api, method, path, body.as_ref()).await.status;
-            for (who, expected) in [(&nobody, 401), (&expired, 401), (&clerk, 403)] {
-                assert_eq!(ask(who, &path).await, expected, "{method} {path}");
-            }
-            if path.contains(&webhook) {
-                assert_eq!(ask(&own, &path).await, 404, "another tenant's: {method} {path}");
-                let unknown = path.replace(&webhook, &Uuid::now_v7().to_string());
-                assert_eq!(ask(&owner, &unknown).await, 404, "unknown: {method} {unknown}");
-            }
-            if path.contains(event) {
-                assert_eq!(ask(&own, &path).await, 404, "another tenant's: {method} {path}");
-            }
-            if path.contains(delivery) || path.contains(recovery) {
-                let mixed = path.replace(&webhook, &others);
-                assert_eq!(ask(&own, &mixed).await, 404, "of another webhook: {method} {mixed}");
-            }
+    let system = TestSystem::shared().await;
+    let Subscriber { tenant, api: owner, receiver: _receiver, webhook, .. } = system.subscriber(always(200)).await;
+    let own = system.admin(Uuid::new_v4()).await;
+    let others = own.create("https://localhost/", &["quote.closed"]).await.id;
+    history::dropped(&system, tenant, &webhook, 1).await;
+    let newest = owner.log(&webhook, "").await["data"][0].clone();
+    let [delivery, event] = ["id", "event_id"].map(|name| newest[name].as_str().unwrap());
+    let since = json!({"since": "2026-01-01T00:00:00Z"});
+    let recovery = owner.recover(&webhook, &since).await.json();
+    let recovery = recovery["id"].as_str().unwrap();
+    let clerk = system.session(tenant, "sales", Duration::from_secs(60)).await;
+    let expired = system.session(tenant, "admin", Duration::ZERO).await;
+    let nobody = system.anonymous().await;
+    let both = format!("webhook_id IN ('{webhook}', '{others}')");
+    let row = format!(
+        "SELECT to_jsonb(w)::text \
+         || (SELECT string_agg(to_jsonb(d)::text, '' ORDER BY d.id) FROM deliveries d WHERE {both}) \
+         || coalesce((SELECT string_agg(to_jsonb(h)::text, '' ORDER BY h.webhook_id) FROM webhook_health h WHERE {both}), '') \
+         FROM webhooks w WHERE id = '{webhook}'"
+    );
+    owner.recovered(&format!("/api/v1/webhooks/{webhook}/recover/{recovery}/")).await;
+    owner.newest_in(&webhook, "succeeded").await;
+    // One that waits: a cancellation would change it. No job comes for it.
+    history::made(&system, tenant, &webhook, 1, "'pending'").await;
+    let state = async || system.sql(&row).await[0].get::<_, String>(0);
+    let before = state().await;
+    assert_eq!(calls(&webhook, delivery, recovery, event).len(), described(), "every call is asked");
+    for (method, path, body, _) in calls(&webhook, delivery, recovery, event) {
+        let path = format!("/api/v1{path}");
+        let ask = async |api: &Api, path: &str| send(api, method, path, body.as_ref()).await.status;
+        for (who, expected) in [(&nobody, 401), (&expired, 401), (&clerk, 403)] {
+            assert_eq!(ask(who, &path).await, expected, "{method} {path}");
         }
-        assert_eq!(state().await, before, "nobody has changed anything");
-        for (method, path, body, expected) in calls(&webhook, delivery, recovery, event) {
-            let answer = send(&owner, method, &format!("/api/v1{path}"), body.as_ref()).await;
-            assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
+        if path.contains(&webhook) {
+            assert_eq!(ask(&own, &path).await, 404, "another tenant's: {method} {path}");
+            let unknown = path.replace(&webhook, &Uuid::now_v7().to_string());
+            assert_eq!(ask(&owner, &unknown).await, 404, "unknown: {method} {unknown}");
         }
-    })
-    .await;
+        if path.contains(event) {
+            assert_eq!(ask(&own, &path).await, 404, "another tenant's: {method} {path}");
+        }
+        if path.contains(delivery) || path.contains(recovery) {
+            let mixed = path.replace(&webhook, &others);
+            assert_eq!(ask(&own, &mixed).await, 404, "of another webhook: {method} {mixed}");
+        }
+    }
+    assert_eq!(state().await, before, "nobody has changed anything");
+    for (method, path, body, expected) in calls(&webhook, delivery, recovery, event) {
+        let answer = send(&owner, method, &format!("/api/v1{path}"), body.as_ref()).await;
+        assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
+    }
 }

@@ -2,16 +2,15 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::{EventType, Job};
+use domain::Job;
 use end_to_end::{
     events::Event,
     history::made,
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    wait::{SOON, until},
 };
-use service_kit::Settings;
 use uuid::Uuid;
 
 use crate::retries::LONG;
@@ -41,16 +40,12 @@ impl First {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let (proxy, url) = Proxy::before(&system.amqp_url);
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), url);
-        let settings = Settings::from_sources(None, variables).unwrap();
+        let settings = system.settings_with(&[("BROKER__URL", &url)]);
         let ops = system.start_with(Service::Dispatcher, settings).await;
         let fails =
             move |_: &_, nth: usize| Reply::status(500).after(Duration::from_secs(delays[usize::from(nth > 1)]));
-        let receiver = Receiver::start(&system.ca, behaviour(fails));
-        let tenant = Uuid::new_v4();
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(behaviour(fails)).await;
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
         Self { receiver, proxy, ops }
     }
@@ -73,16 +68,16 @@ impl First {
 
 async fn wait_idle(system: &System, dispatchers: &[SocketAddr]) {
     for ops in dispatchers {
-        eventually("no job is under way", LONG, || async {
+        until("no job is under way", LONG, || async {
             let idle = metric(*ops, "webhooks_attempts_in_flight").await == 0.0;
-            (idle && system.upstream.ready(&system.names.main()).await == 0).then_some(())
+            idle && system.upstream.ready(&system.names.main()).await == 0
         })
         .await;
     }
 }
 
 async fn wait_recorded(system: &System) {
-    eventually("the attempt is recorded", SOON, || async { (system.count(RECORDED).await == 1).then_some(()) }).await;
+    until("the attempt is recorded", SOON, || async { system.count(RECORDED).await == 1 }).await;
 }
 
 /// Asserts that the queues hold the job of the second attempt once, and nothing else.
@@ -90,9 +85,8 @@ async fn only_the_next_job_is_left(system: &System) {
     system.stop(Service::Dispatcher).await;
     let mut jobs = Vec::new();
     for queue in system.queues() {
-        while let Some(message) = system.upstream.take(&queue).await {
-            jobs.extend(Job::parse(&message.data).unwrap());
-        }
+        let messages = system.upstream.take_all(&queue).await;
+        jobs.extend(messages.iter().flat_map(|message| Job::parse(&message.data).unwrap()));
     }
     let delivery: Uuid = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0).parse().unwrap();
     assert_eq!(jobs, [Job { delivery: delivery.into(), attempt: 2 }]);
@@ -102,16 +96,14 @@ async fn only_the_next_job_is_left(system: &System) {
 
 /// The first dispatcher loses its connection during the attempt, and the second one makes the same attempt.
 async fn both_attempt(delays: [u64; 2]) {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, delays).await;
-        let second = system.start(Service::Dispatcher).await;
-        first.proxy.set(Mode::Refuse);
-        first.receiver.wait_for(2, LONG).await;
-        wait_idle(&system, &[second]).await;
-        first.join(&system, second).await;
-        only_the_next_job_is_left(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, delays).await;
+    let second = system.start(Service::Dispatcher).await;
+    first.proxy.set(Mode::Refuse);
+    first.receiver.wait_for(2, LONG).await;
+    wait_idle(&system, &[second]).await;
+    first.join(&system, second).await;
+    only_the_next_job_is_left(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,37 +118,31 @@ async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_attempt_is_recorded_before_another_dispatcher_takes_the_job() {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, [2, 0]).await;
-        first.proxy.set(Mode::Refuse);
-        wait_recorded(&system).await;
-        first.meets_another_too_late(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, [2, 0]).await;
+    first.proxy.set(Mode::Refuse);
+    wait_recorded(&system).await;
+    first.meets_another_too_late(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_connection_is_lost_between_the_record_and_the_retry() {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, [1, 0]).await;
-        first.proxy.set(Mode::HoldRequests(PUBLISHING));
-        wait_recorded(&system).await;
-        first.proxy.set(Mode::Refuse);
-        first.meets_another_too_late(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, [1, 0]).await;
+    first.proxy.set(Mode::HoldRequests(PUBLISHING));
+    wait_recorded(&system).await;
+    first.proxy.set(Mode::Refuse);
+    first.meets_another_too_late(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_gets_the_job_back_itself() {
-    System::prepared(options(), async |system| {
-        let first = First::attempting(&system, [3, 0]).await;
-        first.proxy.cut();
-        wait_recorded(&system).await;
-        wait_idle(&system, &[first.ops]).await;
-        only_the_next_job_is_left(&system).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let first = First::attempting(&system, [3, 0]).await;
+    first.proxy.cut();
+    wait_recorded(&system).await;
+    wait_idle(&system, &[first.ops]).await;
+    only_the_next_job_is_left(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,45 +150,42 @@ async fn of_a_pair_of_jobs_that_two_dispatchers_attempt_one_retry_is_left() {
     // Each dispatcher takes one job.
     let mut options = options();
     options.settings.push(("DISPATCHER__MAX_IN_FLIGHT", "1".to_owned()));
-    System::prepared(options, async |system| {
-        system.start(Service::Api).await;
-        let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_secs(3))));
-        let tenant = Uuid::new_v4();
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        made(&system, tenant, &webhook, 1, "'pending'").await;
-        system.sql("UPDATE deliveries SET attempts = 0, first_failed_at = NULL").await;
-        let id: Uuid = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0).parse().unwrap();
-        let both = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
-        let job = Job { delivery: id.into(), attempt: 1 };
-        for _ in 0..2 {
-            system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
-        }
-        receiver.wait_for(2, SOON).await;
-        wait_idle(&system, &both).await;
-        only_the_next_job_is_left(&system).await;
-    })
-    .await;
+    let system = TestSystem::serving(options, [Service::Api]).await;
+    let Subscriber { tenant, receiver, webhook, .. } =
+        system.subscriber(behaviour(|_, _| Reply::status(500).after(Duration::from_secs(3)))).await;
+    made(&system, tenant, &webhook, 1, "'pending'").await;
+    system.sql("UPDATE deliveries SET attempts = 0, first_failed_at = NULL").await;
+    let id: Uuid = system.sql("SELECT id::text FROM deliveries").await[0].get::<_, String>(0).parse().unwrap();
+    let both = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
+    let job = Job { delivery: id.into(), attempt: 1 };
+    for _ in 0..2 {
+        system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
+    }
+    receiver.wait_for(2, SOON).await;
+    wait_idle(&system, &both).await;
+    only_the_next_job_is_left(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_again() {
     let options = Options { schedule: "300ms,600ms,900ms,1200ms,1500ms,1800ms", ..options() };
-    System::prepared(options, async |system| {
-        let first = First::attempting(&system, [4, 0]).await;
-        first.receiver.behave(always(200));
-        // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__SECRETS__KEYS".to_owned(), format!("other:{}", hex::encode([9; 32])));
-        let second = system.start_with(Service::Dispatcher, Settings::from_sources(None, variables).unwrap()).await;
-        first.proxy.set(Mode::Refuse);
-        let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
-        eventually("the job is parked", SOON, || async { (metric(second, sealed).await == 1.0).then_some(()) }).await;
-        wait_idle(&system, &[second]).await;
-        wait_recorded(&system).await;
-        system.stop(Service::Dispatcher).await;
-        system.start(Service::Dispatcher).await;
-        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("it succeeds", LONG * 2, || async { (system.count(done).await == 1).then_some(()) }).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options).await;
+    let first = First::attempting(&system, [4, 0]).await;
+    first.receiver.behave(always(200));
+    // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
+    let second = system
+        .start_with(
+            Service::Dispatcher,
+            system.settings_with(&[("SECRETS__KEYS", &format!("other:{}", hex::encode([9; 32])))]),
+        )
+        .await;
+    first.proxy.set(Mode::Refuse);
+    let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
+    until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;
+    wait_idle(&system, &[second]).await;
+    wait_recorded(&system).await;
+    system.stop(Service::Dispatcher).await;
+    system.start(Service::Dispatcher).await;
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+    until("it succeeds", LONG * 2, || async { system.count(done).await == 1 }).await;
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use end_to_end::{
     receiver::{Received, Receiver, Reply, always, behaviour, fails_then_succeeds, verify},
-    system::{Options, System},
+    system::{Options, Subscriber, System, TestSystem},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -36,54 +36,32 @@ async fn assert_on_schedule(system: &System, webhook: &str, received: &[Received
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retries_are_measured_from_the_first_failure_not_from_the_latest() {
-    let options = Options { schedule: "4s,8s,18s", ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(500));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        publish(&system, tenant).await;
-        ended(&system, &webhook.id, "dropped", 4).await;
-        // Measured from the latest failure, the last retry would be 12 s late.
-        assert_on_schedule(&system, &webhook.id, &receiver.received()).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_that_take_long_do_not_delay_the_next_ones() {
     let options = Options { schedule: "4s,8s,12s,16s,20s,24s", ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let slow = Duration::from_millis(1600);
-        let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).after(slow)));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        publish(&system, tenant).await;
-        ended(&system, &webhook.id, "dropped", 7).await;
-        let received = receiver.received();
-        // The schedule begins when the first attempt fails, not when it begins. A drift would add up to 8 s.
-        let failed = first_failed_at(&system).await;
-        assert_on_time("the first failure", failed, received[0].at + slow);
-        assert_on_schedule(&system, &webhook.id, &received).await;
-    })
-    .await;
+    let system = TestSystem::running(options).await;
+    let slow = Duration::from_millis(1600);
+    let Subscriber { tenant, receiver, webhook, .. } =
+        system.subscriber(behaviour(move |_, _| Reply::status(500).after(slow))).await;
+    publish(&system, tenant).await;
+    ended(&system, &webhook, "dropped", 7).await;
+    let received = receiver.received();
+    // The schedule begins when the first attempt fails, not when it begins. A drift would add up to 8 s.
+    let failed = first_failed_at(&system).await;
+    assert_on_time("the first failure", failed, received[0].at + slow);
+    assert_on_schedule(&system, &webhook, &received).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_whose_job_goes_round_its_queue_several_times_is_not_early() {
     // Postponed by 7 s, which no gap has: 3 s twice, and 1 s.
     let options = Options { schedule: "3s,6s", ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        publish(&system, tenant).await;
-        let due = first_failed_at(&system).await + Duration::from_secs(3 + 7);
-        system.sql("UPDATE deliveries SET next_attempt_at = next_attempt_at + interval '7 seconds'").await;
-        ended(&system, &webhook.id, "succeeded", 2).await;
-        assert_on_time("attempt 2", attempts(&system, &webhook.id).await[1].started_at, due);
-    })
-    .await;
+    let system = TestSystem::running(options).await;
+    let Subscriber { tenant, receiver: _receiver, webhook, .. } = system.subscriber(fails_then_succeeds(1)).await;
+    publish(&system, tenant).await;
+    let due = first_failed_at(&system).await + Duration::from_secs(3 + 7);
+    system.sql("UPDATE deliveries SET next_attempt_at = next_attempt_at + interval '7 seconds'").await;
+    ended(&system, &webhook, "succeeded", 2).await;
+    assert_on_time("attempt 2", attempts(&system, &webhook).await[1].started_at, due);
 }
 
 fn signed_at(one: &Received) -> i64 {
@@ -94,64 +72,60 @@ fn signed_at(one: &Received) -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_seven_failed_attempts_a_delivery_is_dropped_and_nothing_of_it_is_left() {
     let options = Options { schedule: "500ms,1s,1500ms,2s,2500ms,3s", ..Options::default() };
-    System::run(options, async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(503));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        publish(&system, tenant).await;
-        ended(&system, &webhook.id, "dropped", 7).await;
-        no_message_is_left(&system).await;
-        let received = receiver.received();
-        assert_eq!(received.len(), 7);
-        let same: BTreeSet<_> =
-            received.iter().map(|one| (one.header("x-service-webhook-id").unwrap(), &one.body)).collect();
-        assert_eq!(same.len(), 1, "the same id and the same body on every attempt");
-        for one in &received {
-            verify(one, &webhook.secret).unwrap();
-            let age = one.at.unix_timestamp() - signed_at(one);
-            assert!((0..=10).contains(&age), "signed {age} s before it arrived");
-        }
-        assert!(signed_at(&received[6]) >= signed_at(&received[0]) + 2, "each attempt is signed anew");
-        let numbers: Vec<_> = attempts(&system, &webhook.id).await.iter().map(|attempt| attempt.number).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
-        let open = "SELECT count(*) FROM deliveries WHERE next_attempt_at IS NOT NULL";
-        assert_eq!(system.count(open).await, 0, "no further attempt is announced");
-    })
-    .await;
+    let system = TestSystem::running(options).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(503));
+    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    publish(&system, tenant).await;
+    ended(&system, &webhook.id, "dropped", 7).await;
+    no_message_is_left(&system).await;
+    let received = receiver.received();
+    assert_eq!(received.len(), 7);
+    let same: BTreeSet<_> =
+        received.iter().map(|one| (one.header("x-service-webhook-id").unwrap(), &one.body)).collect();
+    assert_eq!(same.len(), 1, "the same id and the same body on every attempt");
+    for one in &received {
+        verify(one, &webhook.secret).unwrap();
+        let age = one.at.unix_timestamp() - signed_at(one);
+        assert!((0..=10).contains(&age), "signed {age} s before it arrived");
+    }
+    assert!(signed_at(&received[6]) >= signed_at(&received[0]) + 2, "each attempt is signed anew");
+    let numbers: Vec<_> = attempts(&system, &webhook.id).await.iter().map(|attempt| attempt.number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+    let open = "SELECT count(*) FROM deliveries WHERE next_attempt_at IS NOT NULL";
+    assert_eq!(system.count(open).await, 0, "no further attempt is announced");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_success_ends_the_retries_at_whichever_attempt_it_comes() {
-    System::run(Options::default(), async |system| {
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        // The path says at which attempt the receiver succeeds.
-        let receiver = Receiver::start(
-            &system.ca,
-            behaviour(|request, nth| {
-                let succeeds: usize = request.path.trim_start_matches('/').parse().unwrap();
-                Reply::status(if nth == succeeds { 204 } else { 500 })
-            }),
-        );
-        let mut webhooks = Vec::new();
-        for number in 1..=7_i16 {
-            webhooks.push((number, api.create(&receiver.url(&number.to_string()), &["quote.closed"]).await.id));
-        }
-        publish(&system, tenant).await;
-        for (number, webhook) in &webhooks {
-            ended(&system, webhook, "succeeded", *number).await;
-        }
-        no_message_is_left(&system).await;
-        assert_eq!(receiver.received().len(), 1 + 2 + 3 + 4 + 5 + 6 + 7);
-        for (number, webhook) in &webhooks {
-            let attempts = attempts(&system, webhook).await;
-            let expected = (1..=*number).map(|one| if one < *number { (one, "status") } else { (one, "success") });
-            let outcomes = attempts.iter().map(|attempt| (attempt.number, attempt.outcome.as_str()));
-            assert!(outcomes.eq(expected), "{attempts:?}");
-            let health = api.webhook(webhook).await;
-            assert_eq!(health["failure_count"], 0);
-            assert!(health["last_success_at"].is_string());
-        }
-    })
-    .await;
+    let system = TestSystem::running(Options::default()).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    // The path says at which attempt the receiver succeeds.
+    let receiver = Receiver::start(
+        &system.ca,
+        behaviour(|request, nth| {
+            let succeeds: usize = request.path.trim_start_matches('/').parse().unwrap();
+            Reply::status(if nth == succeeds { 204 } else { 500 })
+        }),
+    );
+    let mut webhooks = Vec::new();
+    for number in 1..=7_i16 {
+        webhooks.push((number, api.create(&receiver.url(&number.to_string()), &["quote.closed"]).await.id));
+    }
+    publish(&system, tenant).await;
+    for (number, webhook) in &webhooks {
+        ended(&system, webhook, "succeeded", *number).await;
+    }
+    no_message_is_left(&system).await;
+    assert_eq!(receiver.received().len(), 1 + 2 + 3 + 4 + 5 + 6 + 7);
+    for (number, webhook) in &webhooks {
+        let attempts = attempts(&system, webhook).await;
+        let expected = (1..=*number).map(|one| if one < *number { (one, "status") } else { (one, "success") });
+        let outcomes = attempts.iter().map(|attempt| (attempt.number, attempt.outcome.as_str()));
+        assert!(outcomes.eq(expected), "{attempts:?}");
+        let health = api.webhook(webhook).await;
+        assert_eq!(health["failure_count"], 0);
+        assert!(health["last_success_at"].is_string());
+    }
 }

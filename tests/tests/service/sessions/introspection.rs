@@ -5,8 +5,8 @@ use std::time::Duration;
 use end_to_end::{
     api::Api,
     processes::{Process, with_api_address},
-    system::{Options, Service, System},
-    wait::{SOON, eventually},
+    system::{Options, Service, TestSystem},
+    wait::{SOON, eventually, until},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -26,11 +26,8 @@ async fn asking<F: Future<Output = ()>>(cache: &str, timeout: &str, test: impl F
         ("API__INTROSPECTION_CACHE", cache.to_owned()),
         ("API__INTROSPECTION_TIMEOUT", timeout.to_owned()),
     ];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        system.start(Service::Api).await;
-        test(application, system.anonymous().await).await;
-    })
-    .await;
+    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
+    test(application, system.anonymous().await).await;
 }
 
 async fn status(api: &Api, session: &str) -> u16 {
@@ -133,7 +130,7 @@ async fn a_short_cache_ends_and_the_application_is_asked_again() {
         let id = application.login(Uuid::new_v4(), "admin", HOUR);
         assert_eq!(status(&api, &id).await, 200);
         application.logout(&id);
-        eventually("the log-out counts", SOON, async || (status(&api, &id).await == 401).then_some(())).await;
+        until("the log-out counts", SOON, async || status(&api, &id).await == 401).await;
         assert_eq!(application.asked().len(), 2);
     })
     .await;
@@ -145,7 +142,7 @@ async fn a_session_ends_when_it_expires_whatever_the_cache() {
         let short = application.login(Uuid::new_v4(), "admin", Duration::from_secs(5));
         let over = application.login(Uuid::new_v4(), "admin", Duration::ZERO);
         assert_eq!((status(&api, &short).await, status(&api, &over).await), (200, 401));
-        eventually("it expires", SOON, async || (status(&api, &short).await == 401).then_some(())).await;
+        until("it expires", SOON, async || status(&api, &short).await == 401).await;
     })
     .await;
 }
@@ -199,11 +196,9 @@ async fn whatever_is_not_a_clear_answer_fails_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_url_the_service_does_not_start() {
     let settings = vec![("API__SESSIONS", "introspection".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        let refused = api_service::App::build(&system.settings()).await.err().unwrap().to_string();
-        assert_eq!(refused, "api.introspection_url (WEBHOOKS__API__INTROSPECTION_URL) is not set");
-    })
-    .await;
+    let system = TestSystem::prepared(Options { settings, ..Options::default() }).await;
+    let refused = api_service::App::build(&system.settings()).await.err().unwrap().to_string();
+    assert_eq!(refused, "api.introspection_url (WEBHOOKS__API__INTROSPECTION_URL) is not set");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -214,28 +209,26 @@ async fn a_failure_is_logged_with_its_reason_and_without_the_session() {
         ("API__INTROSPECTION_URL", application.url()),
         ("LOG__LEVEL", "trace,lapin=trace".to_owned()),
     ];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        let process = Process::start("api-service", &with_api_address(&system).await).await;
-        let api = system.anonymous().await;
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        assert_eq!(status(&api, &id).await, 200);
-        application.is(Mood::Status(500));
-        assert_eq!(status(&api, "secret-1").await, 503);
-        application.is(Mood::Body("secret-2"));
-        assert_eq!(status(&api, "secret-1").await, 503);
-        drop(application);
-        assert_eq!(status(&api, "secret-1").await, 503);
-        let log = eventually("it is logged", SOON, async || {
-            let log = process.logged();
-            (log.matches("a session cannot be looked up").count() == 3).then_some(log)
-        })
-        .await;
-        for reason in ["answered 500", "it is not a JSON object", "the business application did not answer"] {
-            assert!(log.contains(reason), "{reason} is not in\n{log}");
-        }
-        assert!(!log.contains(&id) && !log.contains("secret-"), "{log}");
+    let system = TestSystem::prepared(Options { settings, ..Options::default() }).await;
+    let process = Process::start("api-service", &with_api_address(&system).await).await;
+    let api = system.anonymous().await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    assert_eq!(status(&api, &id).await, 200);
+    application.is(Mood::Status(500));
+    assert_eq!(status(&api, "secret-1").await, 503);
+    application.is(Mood::Body("secret-2"));
+    assert_eq!(status(&api, "secret-1").await, 503);
+    drop(application);
+    assert_eq!(status(&api, "secret-1").await, 503);
+    let log = eventually("it is logged", SOON, async || {
+        let log = process.logged();
+        (log.matches("a session cannot be looked up").count() == 3).then_some(log)
     })
     .await;
+    for reason in ["answered 500", "it is not a JSON object", "the business application did not answer"] {
+        assert!(log.contains(reason), "{reason} is not in\n{log}");
+    }
+    assert!(!log.contains(&id) && !log.contains("secret-"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
-    system::System,
+    system::{System, TestSystem},
     wait::{SOON, eventually},
 };
 use serde_json::json;
@@ -29,11 +29,9 @@ fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
 }
 
 async fn with_api(test: impl AsyncFnOnce(&System, Api)) {
-    System::shared(async |system| {
-        let api = system.admin(Uuid::new_v4()).await;
-        test(&system, api).await;
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let api = system.admin(Uuid::new_v4()).await;
+    test(&system, api).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,36 +171,34 @@ async fn a_deleted_webhook_is_found_again_even_after_its_log_has_expired() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_is_of_the_event_type_that_was_chosen() {
-    System::shared(async |system| {
-        let admin = system.admin(Uuid::new_v4()).await;
-        let webhook = admin.create("https://localhost/", &["quote.closed", "return_note.created"]).await.id;
-        let (path, token) = (format!("/console/webhooks/{webhook}/test/"), token(&admin).await);
-        let page = admin.get(&format!("/console/webhooks/{webhook}/")).await.text;
-        let choice = between(&page, r#"<select name="event_type""#, "</select>");
-        assert!(choice.contains("quote.closed") && choice.contains("return_note.created"), "{choice}");
-        assert!(!choice.contains("quote.accepted"), "{choice}");
-        for (wish, sent) in [("", "quote.closed"), ("return_note.created", "return_note.created")] {
-            let answer = post(&admin, &path, &format!("token={token}&event_type={wish}")).await;
-            assert_eq!(answer.status, 303, "{}", answer.text);
-            assert_eq!(admin.log(&webhook, "limit=1").await["data"][0]["event_type"], sent);
-        }
-        // Unsubscribed by somebody else meanwhile, and of no use at all.
-        for (wish, why) in [
-            ("quote.accepted", "must be one that the webhook is subscribed to: quote.closed, return_note.created"),
-            ("%3Cb%3E", "event type &quot;&lt;b&gt;&quot;"),
-        ] {
-            let refused = post(&admin, &path, &format!("token={token}&event_type={wish}")).await;
-            assert_eq!(refused.status, 422);
-            assert!(refused.text.contains(why), "{}", refused.text);
-        }
-        let pause = format!("/api/v1/webhooks/{webhook}/");
-        admin.patch(&pause, &json!({"is_active": false})).await;
-        let refused = post(&admin, &path, &format!("token={token}")).await;
-        assert!(refused.status == 409 && refused.text.contains("The webhook is paused"), "{}", refused.text);
-        assert!(!refused.text.contains("is_active"), "{}", refused.text);
-        assert!(refused.text.contains(&format!("/console/webhooks/{webhook}/")), "{}", refused.text);
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let admin = system.admin(Uuid::new_v4()).await;
+    let webhook = admin.create("https://localhost/", &["quote.closed", "return_note.created"]).await.id;
+    let (path, token) = (format!("/console/webhooks/{webhook}/test/"), token(&admin).await);
+    let page = admin.get(&format!("/console/webhooks/{webhook}/")).await.text;
+    let choice = between(&page, r#"<select name="event_type""#, "</select>");
+    assert!(choice.contains("quote.closed") && choice.contains("return_note.created"), "{choice}");
+    assert!(!choice.contains("quote.accepted"), "{choice}");
+    for (wish, sent) in [("", "quote.closed"), ("return_note.created", "return_note.created")] {
+        let answer = post(&admin, &path, &format!("token={token}&event_type={wish}")).await;
+        assert_eq!(answer.status, 303, "{}", answer.text);
+        assert_eq!(admin.log(&webhook, "limit=1").await["data"][0]["event_type"], sent);
+    }
+    // Unsubscribed by somebody else meanwhile, and of no use at all.
+    for (wish, why) in [
+        ("quote.accepted", "must be one that the webhook is subscribed to: quote.closed, return_note.created"),
+        ("%3Cb%3E", "event type &quot;&lt;b&gt;&quot;"),
+    ] {
+        let refused = post(&admin, &path, &format!("token={token}&event_type={wish}")).await;
+        assert_eq!(refused.status, 422);
+        assert!(refused.text.contains(why), "{}", refused.text);
+    }
+    let pause = format!("/api/v1/webhooks/{webhook}/");
+    admin.patch(&pause, &json!({"is_active": false})).await;
+    let refused = post(&admin, &path, &format!("token={token}")).await;
+    assert!(refused.status == 409 && refused.text.contains("The webhook is paused"), "{}", refused.text);
+    assert!(!refused.text.contains("is_active"), "{}", refused.text);
+    assert!(refused.text.contains(&format!("/console/webhooks/{webhook}/")), "{}", refused.text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,38 +329,34 @@ async fn who_is_no_administrator_can_log_in_as_somebody_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_progress_of_a_recovery_counts_what_it_has_still_to_look_at() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
-        let webhook = admin.create("https://localhost/", &["quote.closed"]).await.id;
-        admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": false})).await;
-        let skipped = |count: usize| {
-            format!(
-                "SELECT count(*) FROM unsuccessful_deliveries WHERE webhook_id = '{webhook}' HAVING count(*) = {count}"
-            )
-        };
-        for count in 1..=3 {
-            system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-            eventually("it is skipped", SOON, || async { system.sql(&skipped(count)).await.pop() }).await;
-        }
-        let log = admin.log(&webhook, "").await;
-        let second = log["data"][1]["id"].as_str().unwrap();
-        let id = Uuid::now_v7();
-        system
-            .sql(&format!(
-                "INSERT INTO recoveries (id, webhook_id, since, states, reached, resent, leased_until) \
-                 VALUES ('{id}', '{webhook}', '2026-01-01T00:00:00Z', '{{skipped}}', '{second}', 5, 'infinity')"
-            ))
-            .await;
-        // What came after it was asked for is none of its work either. It fires in another millisecond, which its id tells.
-        let later = (OffsetDateTime::now_utc() + Duration::from_secs(1)).format(&Rfc3339).unwrap();
-        let event = Event { timestamp: later, ..Event::now(EventType::QuoteClosed, tenant) };
-        system.upstream.publish(&[event]).await;
-        eventually("it is skipped", SOON, || async { system.sql(&skipped(4)).await.pop() }).await;
-        let page = admin.get(&format!("/console/webhooks/{webhook}/recoveries/{id}/")).await.text;
-        let told = between(&page, r#"<p class="banner idle">"#, "</p>");
-        // The last one that it has looked at is not told apart from what is ahead.
-        assert!(told.contains("5 deliveries sent again so far, 2 to go."), "{told}");
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let admin = system.admin(tenant).await;
+    let webhook = admin.create("https://localhost/", &["quote.closed"]).await.id;
+    admin.patch(&format!("/api/v1/webhooks/{webhook}/"), &json!({"is_active": false})).await;
+    let skipped = |count: usize| {
+        format!("SELECT count(*) FROM unsuccessful_deliveries WHERE webhook_id = '{webhook}' HAVING count(*) = {count}")
+    };
+    for count in 1..=3 {
+        system.upstream.publish(&Event::closed(tenant, 1)).await;
+        eventually("it is skipped", SOON, || async { system.sql(&skipped(count)).await.pop() }).await;
+    }
+    let log = admin.log(&webhook, "").await;
+    let second = log["data"][1]["id"].as_str().unwrap();
+    let id = Uuid::now_v7();
+    system
+        .sql(&format!(
+            "INSERT INTO recoveries (id, webhook_id, since, states, reached, resent, leased_until) \
+             VALUES ('{id}', '{webhook}', '2026-01-01T00:00:00Z', '{{skipped}}', '{second}', 5, 'infinity')"
+        ))
+        .await;
+    // What came after it was asked for is none of its work either. It fires in another millisecond, which its id tells.
+    let later = (OffsetDateTime::now_utc() + Duration::from_secs(1)).format(&Rfc3339).unwrap();
+    let event = Event { timestamp: later, ..Event::now(EventType::QuoteClosed, tenant) };
+    system.upstream.publish(&[event]).await;
+    eventually("it is skipped", SOON, || async { system.sql(&skipped(4)).await.pop() }).await;
+    let page = admin.get(&format!("/console/webhooks/{webhook}/recoveries/{id}/")).await.text;
+    let told = between(&page, r#"<p class="banner idle">"#, "</p>");
+    // The last one that it has looked at is not told apart from what is ahead.
+    assert!(told.contains("5 deliveries sent again so far, 2 to go."), "{told}");
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use end_to_end::{
     browser::{Browser, Kind},
     receiver::{Receiver, always},
-    system::{Service, System},
+    system::{Service, TestSystem},
     tools::Tool,
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use serde_json::json;
 use tokio::{
@@ -41,24 +41,21 @@ async fn a_search_after_the_sessions_end_leads_to_the_log_in_of_another_origin()
     }
     let login = business_application().await;
     let settings = [("CONSOLE__LOGIN_URL", &*login), ("CONSOLE__PUBLIC_URL", "http://hooks.example.com")];
-    System::prepared(console(&settings), async |system| {
-        system.start(Service::Api).await;
-        let admin = system.admin(Uuid::new_v4()).await;
-        admin.create("https://localhost/", &["quote.closed"]).await;
-        let browser = Browser::start(admin.address, Kind::default()).await;
-        browser.open("/console/assets/icon.svg").await;
-        let cookie = json!({"name": "sessionid", "value": admin.session, "url": format!("http://{}/", admin.address)});
-        browser.own("Network.setCookie", cookie).await;
-        browser.open("/console/").await;
-        browser.shows("A test").await;
-        system.sql("DELETE FROM admin_sessions").await;
-        browser.fill("input[name=q]", "orders").await;
-        browser.press("Search").await;
-        browser.shows("The log-in's page").await;
-        assert!(browser.path().await.starts_with("/log-in?next=http"), "{}", browser.path().await);
-        browser.close().await;
-    })
-    .await;
+    let system = TestSystem::serving(console(&settings), [Service::Api]).await;
+    let admin = system.admin(Uuid::new_v4()).await;
+    admin.create("https://localhost/", &["quote.closed"]).await;
+    let browser = Browser::start(admin.address, Kind::default()).await;
+    browser.open("/console/assets/icon.svg").await;
+    let cookie = json!({"name": "sessionid", "value": admin.session, "url": format!("http://{}/", admin.address)});
+    browser.own("Network.setCookie", cookie).await;
+    browser.open("/console/").await;
+    browser.shows("A test").await;
+    system.sql("DELETE FROM admin_sessions").await;
+    browser.fill("input[name=q]", "orders").await;
+    browser.press("Search").await;
+    browser.shows("The log-in's page").await;
+    assert!(browser.path().await.starts_with("/log-in?next=http"), "{}", browser.path().await);
+    browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,34 +63,32 @@ async fn a_test_in_place_says_why_it_was_refused() {
     if !Tool::Chromium.is_used() {
         return;
     }
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
-        browser.open("/console/register/").await;
-        browser.fill("input[name=name]", "Orders").await;
-        browser.fill("input[name=url]", &receiver.url("/in")).await;
-        browser.click("input[value='quote.closed']").await;
-        browser.click("input[value='return_note.created']").await;
-        browser.press("Register").await;
-        browser.element("#secret").await;
-        browser.click("select[name=event_type] option[value='return_note.created']").await;
-        browser.press("Send a test").await;
-        browser.element("#test-result .good").await;
-        let sent = receiver.wait_for(1, Duration::from_secs(10)).await;
-        assert_eq!(sent[0].header("x-service-event"), Some("return_note.created"));
-        let list = api.get("/api/v1/webhooks/").await.json();
-        let path = format!("/api/v1/webhooks/{}/", list["data"][0]["id"].as_str().unwrap());
-        api.patch(&path, &json!({"is_active": false})).await;
-        browser.press("Send a test").await;
-        browser.shows("The webhook is paused").await;
-        system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
-        browser.press("Send a test").await;
-        browser.shows("Your session has ended, and nothing was changed.").await;
-        browser.element("#secret").await;
-        browser.close().await;
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
+    browser.open("/console/register/").await;
+    browser.fill("input[name=name]", "Orders").await;
+    browser.fill("input[name=url]", &receiver.url("/in")).await;
+    browser.click("input[value='quote.closed']").await;
+    browser.click("input[value='return_note.created']").await;
+    browser.press("Register").await;
+    browser.element("#secret").await;
+    browser.click("select[name=event_type] option[value='return_note.created']").await;
+    browser.press("Send a test").await;
+    browser.element("#test-result .good").await;
+    let sent = receiver.wait_for(1, Duration::from_secs(10)).await;
+    assert_eq!(sent[0].header("x-service-event"), Some("return_note.created"));
+    let list = api.get("/api/v1/webhooks/").await.json();
+    let path = format!("/api/v1/webhooks/{}/", list["data"][0]["id"].as_str().unwrap());
+    api.patch(&path, &json!({"is_active": false})).await;
+    browser.press("Send a test").await;
+    browser.shows("The webhook is paused").await;
+    system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
+    browser.press("Send a test").await;
+    browser.shows("Your session has ended, and nothing was changed.").await;
+    browser.element("#secret").await;
+    browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,48 +96,44 @@ async fn an_open_page_says_why_it_is_no_longer_refreshed() {
     if !Tool::Chromium.is_used() {
         return;
     }
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
-        let (first, second) = (
-            api.create("https://localhost/", &["quote.closed"]).await.id,
-            api.create("https://localhost/", &["quote.closed"]).await.id,
-        );
-        // It is deleted by a colleague.
-        browser.open(&format!("/console/webhooks/{first}/settings/")).await;
-        api.delete(&format!("/api/v1/webhooks/{first}/")).await;
-        browser.shows("This page can no longer be shown.").await;
-        browser.press("Load it again to see why").await;
-        browser.shows("Nothing more is sent.").await;
-        browser.open(&format!("/console/webhooks/{second}/")).await;
-        // Nobody uses it, then somebody does.
-        let later = "const now = Date.now; Date.now = () => now() + 31 * 60000;";
-        browser.page.execute(later, Vec::new()).await.unwrap();
-        browser.shows("Nobody has used this page for 30 minutes.").await;
-        browser.key(" ").await;
-        eventually("the page is refreshed again", SOON, async || {
-            (!browser.text().await.contains("Nobody has used this page")).then_some(())
-        })
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
+    let (first, second) = (
+        api.create("https://localhost/", &["quote.closed"]).await.id,
+        api.create("https://localhost/", &["quote.closed"]).await.id,
+    );
+    // It is deleted by a colleague.
+    browser.open(&format!("/console/webhooks/{first}/settings/")).await;
+    api.delete(&format!("/api/v1/webhooks/{first}/")).await;
+    browser.shows("This page can no longer be shown.").await;
+    browser.press("Load it again to see why").await;
+    browser.shows("Nothing more is sent.").await;
+    browser.open(&format!("/console/webhooks/{second}/")).await;
+    // Nobody uses it, then somebody does.
+    let later = "const now = Date.now; Date.now = () => now() + 31 * 60000;";
+    browser.page.execute(later, Vec::new()).await.unwrap();
+    browser.shows("Nobody has used this page for 30 minutes.").await;
+    browser.key(" ").await;
+    until("the page is refreshed again", SOON, async || !browser.text().await.contains("Nobody has used this page"))
         .await;
-        // A limit of requests is no lost connection.
-        let limited = "const fetch = window.fetch; window.asked = 0; window.unlimited = () => { window.fetch = fetch; }; \
-                       window.fetch = async () => { window.asked += 1; return new Response('', { status: 429 }); };";
-        browser.page.execute(limited, Vec::new()).await.unwrap();
-        eventually("it is limited twice", SOON, async || {
-            let asked = browser.page.execute("return window.asked;", Vec::new()).await.unwrap();
-            (asked.as_u64() >= Some(2)).then_some(())
-        })
-        .await;
-        assert!(!browser.text().await.contains("The connection to the service is lost."));
-        browser.page.execute("window.unlimited();", Vec::new()).await.unwrap();
-        api.delete(&format!("/api/v1/webhooks/{second}/")).await;
-        browser.shows("Nothing more is sent.").await;
-        // The user is no administrator any more.
-        api.create("https://localhost/", &["quote.closed"]).await;
-        browser.open("/console/").await;
-        system.sql(&format!("UPDATE admin_sessions SET role = 'sales' WHERE tenant_id = '{tenant}'")).await;
-        browser.shows("This page can no longer be shown.").await;
-        browser.close().await;
+    // A limit of requests is no lost connection.
+    let limited = "const fetch = window.fetch; window.asked = 0; window.unlimited = () => { window.fetch = fetch; }; \
+                   window.fetch = async () => { window.asked += 1; return new Response('', { status: 429 }); };";
+    browser.page.execute(limited, Vec::new()).await.unwrap();
+    until("it is limited twice", SOON, async || {
+        let asked = browser.page.execute("return window.asked;", Vec::new()).await.unwrap();
+        asked.as_u64() >= Some(2)
     })
     .await;
+    assert!(!browser.text().await.contains("The connection to the service is lost."));
+    browser.page.execute("window.unlimited();", Vec::new()).await.unwrap();
+    api.delete(&format!("/api/v1/webhooks/{second}/")).await;
+    browser.shows("Nothing more is sent.").await;
+    // The user is no administrator any more.
+    api.create("https://localhost/", &["quote.closed"]).await;
+    browser.open("/console/").await;
+    system.sql(&format!("UPDATE admin_sessions SET role = 'sales' WHERE tenant_id = '{tenant}'")).await;
+    browser.shows("This page can no longer be shown.").await;
+    browser.close().await;
 }

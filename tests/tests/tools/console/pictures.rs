@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use end_to_end::{
     browser::{Browser, Kind},
     life::{self, Hosts, Life},
-    system::System,
+    system::TestSystem,
     tools::Tool,
 };
 use serde_json::json;
@@ -59,49 +59,45 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
         return;
     }
     let hosts = Hosts::named().await;
-    System::run(life::options(&hosts), async |system| {
-        let tenant = Uuid::new_v4();
-        let life = Life::begin(&system, tenant, &hosts).await;
-        let api = system.admin(tenant).await;
-        let (event, delivery) = life.event(&api).await;
-        let (path, since) =
-            (format!("/api/v1/webhooks/{}/recover/", life.mended), json!({"since": "2026-01-01T00:00:00Z"}));
-        // It is running already, unless it has ended: `Location` leads to it in any case.
-        let recovery = api.post(&path, &since).await.header("location").unwrap().rsplit('/').nth(1).unwrap().to_owned();
-        let pages = pages(&life, &event, &delivery, &recovery);
-        for (name, path) in &pages {
-            let text = api.get(path).await.text;
-            assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MOST, "{name} has {} bytes", text.len());
-        }
+    let system = TestSystem::running(life::options(&hosts)).await;
+    let tenant = Uuid::new_v4();
+    let life = Life::begin(&system, tenant, &hosts).await;
+    let api = system.admin(tenant).await;
+    let (event, delivery) = life.event(&api).await;
+    let (path, since) =
+        (format!("/api/v1/webhooks/{}/recover/", life.mended), json!({"since": "2026-01-01T00:00:00Z"}));
+    // It is running already, unless it has ended: `Location` leads to it in any case.
+    let recovery = api.post(&path, &since).await.header("location").unwrap().rsplit('/').nth(1).unwrap().to_owned();
+    let pages = pages(&life, &event, &delivery, &recovery);
+    for (name, path) in &pages {
+        let text = api.get(path).await.text;
+        assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MOST, "{name} has {} bytes", text.len());
+    }
 
-        let browser = Browser::start(api.address, Kind::default()).await;
-        let link = life.link(&system, tenant).await;
-        browser.open(&link[link.find("/console").unwrap()..]).await;
-        browser.press("Continue to the console").await;
-        browser.shows("Warehouse orders").await;
-        let mut faults = Vec::new();
-        for (name, path) in &pages {
-            browser.open(path).await;
-            browser.element("h1").await;
-            for (width, is_dark) in [(1200, false), (1200, true), (768, false), (360, false), (360, true)] {
-                browser.look(width, is_dark).await;
-                let wide =
-                    browser.page.execute("return document.documentElement.scrollWidth", Vec::new()).await.unwrap();
-                assert!(wide.as_u64().unwrap() <= width.into(), "{name} is {wide} wide at {width}");
-                let theme = if is_dark { "dark" } else { "light" };
-                faults.extend(violations(&browser, &format!("{name} {width} {theme}")).await);
-                browser.picture(&folder().join(format!("{name}-{width}-{theme}.png"))).await;
-            }
+    let browser = Browser::start(api.address, Kind::default()).await;
+    let link = life.link(&system, tenant).await;
+    browser.open(&link[link.find("/console").unwrap()..]).await;
+    browser.press("Continue to the console").await;
+    browser.shows("Warehouse orders").await;
+    let mut faults = Vec::new();
+    for (name, path) in &pages {
+        browser.open(path).await;
+        browser.element("h1").await;
+        for (width, is_dark) in [(1200, false), (1200, true), (768, false), (360, false), (360, true)] {
+            browser.look(width, is_dark).await;
+            let wide = browser.page.execute("return document.documentElement.scrollWidth", Vec::new()).await.unwrap();
+            assert!(wide.as_u64().unwrap() <= width.into(), "{name} is {wide} wide at {width}");
+            let theme = if is_dark { "dark" } else { "light" };
+            faults.extend(violations(&browser, &format!("{name} {width} {theme}")).await);
+            browser.picture(&folder().join(format!("{name}-{width}-{theme}.png"))).await;
         }
-        assert!(faults.is_empty(), "{}", faults.join("\n"));
-        let base = format!("http://{}/", api.address);
-        let requests = browser.requests().await;
-        assert!(requests.len() > pages.len(), "{requests:?}");
-        let others: Vec<_> =
-            requests.iter().filter(|url| !url.starts_with(&base) && !url.starts_with("data:")).collect();
-        assert!(others.is_empty(), "{others:?}");
-        browser.close().await;
-        drop(life);
-    })
-    .await;
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let base = format!("http://{}/", api.address);
+    let requests = browser.requests().await;
+    assert!(requests.len() > pages.len(), "{requests:?}");
+    let others: Vec<_> = requests.iter().filter(|url| !url.starts_with(&base) && !url.starts_with("data:")).collect();
+    assert!(others.is_empty(), "{others:?}");
+    browser.close().await;
+    drop(life);
 }

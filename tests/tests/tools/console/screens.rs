@@ -8,9 +8,9 @@ use end_to_end::{
     browser::{Browser, Kind},
     events::Event,
     receiver::{Receiver, Reply, always, behaviour, verify},
-    system::{Options, System},
+    system::{Options, System, TestSystem},
     tools::Tool,
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use uuid::Uuid;
 
@@ -43,52 +43,47 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
     if !Tool::Chromium.is_used() {
         return;
     }
-    System::run(Options { schedule: "300ms,600ms", ..Options::default() }, async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = Receiver::start(&system.ca, always(200));
-        let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
+    let system = TestSystem::running(Options { schedule: "300ms,600ms", ..Options::default() }).await;
+    let tenant = Uuid::new_v4();
+    let receiver = Receiver::start(&system.ca, always(200));
+    let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
 
-        // The first webhook: what is wrong stands beside its field, and what was right stays.
-        browser.shows("No webhooks yet").await;
-        browser.picture(&picture("empty")).await;
-        browser.press("Register the first webhook").await;
-        fill_in(&browser, "Orders", "http://localhost/").await;
-        browser.click("input[value='quote.closed']").await;
-        browser.press("Register").await;
-        let fault = browser.element("#url-fault:not(:empty)").await.text().await.unwrap();
-        assert!(fault.contains("https"), "{fault}");
-        browser.picture(&picture("refused")).await;
-        browser.fill("input[name=url]", &receiver.url("/in")).await;
-        browser.press("Register").await;
+    // The first webhook: what is wrong stands beside its field, and what was right stays.
+    browser.shows("No webhooks yet").await;
+    browser.picture(&picture("empty")).await;
+    browser.press("Register the first webhook").await;
+    fill_in(&browser, "Orders", "http://localhost/").await;
+    browser.click("input[value='quote.closed']").await;
+    browser.press("Register").await;
+    let fault = browser.element("#url-fault:not(:empty)").await.text().await.unwrap();
+    assert!(fault.contains("https"), "{fault}");
+    browser.picture(&picture("refused")).await;
+    browser.fill("input[name=url]", &receiver.url("/in")).await;
+    browser.press("Register").await;
 
-        // The secret, once.
-        let secret = browser.element("#secret").await.text().await.unwrap();
-        assert!(secret.starts_with("whsec_"), "{secret}");
-        browser.press("Send a test").await;
-        browser.element("#test-result .good").await;
-        browser.picture(&picture("registered")).await;
-        let received = receiver.wait_for(1, SOON).await;
-        verify(&received[0], &secret).unwrap();
-        let webhook = only_webhook(&api).await;
-        browser.own("Page.reload", serde_json::json!({})).await;
-        browser.open("/console/").await;
-        browser.shows("no event has arrived yet").await;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        eventually("an event has succeeded", SOON, async || {
-            api.webhook(&webhook).await["last_success_at"].is_string().then_some(())
-        })
-        .await;
-        browser.open("/console/").await;
-        browser.shows("All well, last success").await;
-        only_webhook(&api).await;
+    // The secret, once.
+    let secret = browser.element("#secret").await.text().await.unwrap();
+    assert!(secret.starts_with("whsec_"), "{secret}");
+    browser.press("Send a test").await;
+    browser.element("#test-result .good").await;
+    browser.picture(&picture("registered")).await;
+    let received = receiver.wait_for(1, SOON).await;
+    verify(&received[0], &secret).unwrap();
+    let webhook = only_webhook(&api).await;
+    browser.own("Page.reload", serde_json::json!({})).await;
+    browser.open("/console/").await;
+    browser.shows("no event has arrived yet").await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    until("an event has succeeded", SOON, async || api.webhook(&webhook).await["last_success_at"].is_string()).await;
+    browser.open("/console/").await;
+    browser.shows("All well, last success").await;
+    only_webhook(&api).await;
 
-        let journey = Journey { system: &system, tenant, receiver, browser, api, webhook };
-        journey.fails_and_is_found().await;
-        journey.is_recovered().await;
-        journey.is_changed_and_deleted().await;
-        journey.browser.close().await;
-    })
-    .await;
+    let journey = Journey { system: &system, tenant, receiver, browser, api, webhook };
+    journey.fails_and_is_found().await;
+    journey.is_recovered().await;
+    journey.is_changed_and_deleted().await;
+    journey.browser.close().await;
 }
 
 /// What an administrator does with a webhook.
@@ -103,7 +98,7 @@ struct Journey<'a> {
 
 impl Journey<'_> {
     async fn publish(&self) {
-        self.system.upstream.publish(&[Event::now(EventType::QuoteClosed, self.tenant)]).await;
+        self.system.upstream.publish(&Event::closed(self.tenant, 1)).await;
     }
 
     /// The open page shows a failure by itself. The delivery's page tells of each attempt, and is found by the event.
@@ -116,10 +111,7 @@ impl Journey<'_> {
         browser.shows("Failing for").await;
         browser.shows("The log has changed").await;
         browser.press("The log has changed: show it").await;
-        eventually("the row says dropped", SOON, || async {
-            browser.text().await.contains("dropped quote.closed").then_some(())
-        })
-        .await;
+        until("the row says dropped", SOON, || async { browser.text().await.contains("dropped quote.closed") }).await;
         browser.press("quote.closed").await;
         browser.shows("Attempt 3: the receiver answered 503 Service Unavailable").await;
         browser.click("summary").await;
@@ -188,40 +180,38 @@ async fn everything_works_without_script() {
     if !Tool::Chromium.is_used() {
         return;
     }
-    System::shared(async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
-        let kind = Kind { is_without_script: true };
-        let (browser, api) = logged_in(&system, Uuid::new_v4(), kind).await;
-        browser.press("Register the first webhook").await;
-        fill_in(&browser, "Plain", &receiver.url("/in")).await;
-        browser.click("input[value='quote.closed']").await;
-        browser.press("Register").await;
-        let secret = browser.element("#secret").await.text().await.unwrap();
-        browser.press("Send a test").await;
-        browser.shows("The test is queued.").await;
-        verify(&receiver.wait_for(1, SOON).await[0], &secret).unwrap();
-        let webhook = only_webhook(&api).await;
-        api.newest_in(&webhook, "succeeded").await;
-        browser.page.refresh().await.unwrap();
-        browser.shows("Attempt 1: 200").await;
-        browser.press("Send again").await;
-        receiver.wait_for(2, SOON).await;
-        browser.press("Plain").await;
-        browser.press("Settings").await;
-        browser.press("Pause").await;
-        browser.shows("Paused: nothing is sent.").await;
-        browser.press("Recover").await;
-        browser.press("Count them").await;
-        browser.shows("None found.").await;
-        browser.press("Settings").await;
-        browser.click("form[action$='/delete/'] input[name=confirmed]").await;
-        browser.press("Delete").await;
-        browser.shows("Deleted. Waiting deliveries are cancelled.").await;
-        browser.press("Log out").await;
-        browser.shows("Session id").await;
-        browser.close().await;
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let kind = Kind { is_without_script: true };
+    let (browser, api) = logged_in(&system, Uuid::new_v4(), kind).await;
+    browser.press("Register the first webhook").await;
+    fill_in(&browser, "Plain", &receiver.url("/in")).await;
+    browser.click("input[value='quote.closed']").await;
+    browser.press("Register").await;
+    let secret = browser.element("#secret").await.text().await.unwrap();
+    browser.press("Send a test").await;
+    browser.shows("The test is queued.").await;
+    verify(&receiver.wait_for(1, SOON).await[0], &secret).unwrap();
+    let webhook = only_webhook(&api).await;
+    api.newest_in(&webhook, "succeeded").await;
+    browser.page.refresh().await.unwrap();
+    browser.shows("Attempt 1: 200").await;
+    browser.press("Send again").await;
+    receiver.wait_for(2, SOON).await;
+    browser.press("Plain").await;
+    browser.press("Settings").await;
+    browser.press("Pause").await;
+    browser.shows("Paused: nothing is sent.").await;
+    browser.press("Recover").await;
+    browser.press("Count them").await;
+    browser.shows("None found.").await;
+    browser.press("Settings").await;
+    browser.click("form[action$='/delete/'] input[name=confirmed]").await;
+    browser.press("Delete").await;
+    browser.shows("Deleted. Waiting deliveries are cancelled.").await;
+    browser.press("Log out").await;
+    browser.shows("Session id").await;
+    browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -229,28 +219,26 @@ async fn a_session_that_ends_half_way_loses_nothing_silently() {
     if !Tool::Chromium.is_used() {
         return;
     }
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        browser.open(&format!("/console/webhooks/{webhook}/settings/")).await;
-        system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
-        browser.shows("Your session has ended. Log in again").await;
-        browser.press("Pause").await;
-        browser.shows("Your session has ended, and nothing was changed.").await;
-        browser.press("Log in").await;
-        browser.shows("Session id").await;
-        let session = system.session(tenant, "admin", Duration::from_secs(600)).await.session.unwrap();
-        browser.fill("#session", "of nobody").await;
-        browser.press("Log in").await;
-        browser.shows("There is no such session").await;
-        browser.picture(&picture("login")).await;
-        browser.fill("#session", &session).await;
-        browser.press("Log in").await;
-        browser.shows("New: no event has arrived yet.").await;
-        browser.close().await;
-    })
-    .await;
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    browser.open(&format!("/console/webhooks/{webhook}/settings/")).await;
+    system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
+    browser.shows("Your session has ended. Log in again").await;
+    browser.press("Pause").await;
+    browser.shows("Your session has ended, and nothing was changed.").await;
+    browser.press("Log in").await;
+    browser.shows("Session id").await;
+    let session = system.session(tenant, "admin", Duration::from_secs(600)).await.session.unwrap();
+    browser.fill("#session", "of nobody").await;
+    browser.press("Log in").await;
+    browser.shows("There is no such session").await;
+    browser.picture(&picture("login")).await;
+    browser.fill("#session", &session).await;
+    browser.press("Log in").await;
+    browser.shows("New: no event has arrived yet.").await;
+    browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -258,51 +246,49 @@ async fn what_others_wrote_is_shown_as_text() {
     if !Tool::Chromium.is_used() {
         return;
     }
-    System::run(Options { schedule: "3600s", ..Options::default() }, async |system| {
-        let tenant = Uuid::new_v4();
-        let hostile = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";
-        let binary: Vec<u8> = (0..=255).cycle().take(1024).collect();
-        let answer = [hostile.as_bytes(), &binary].concat();
-        let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).body(answer.clone())));
-        let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
-        let url = receiver.url("/%3Cb%3E?a=\"><script>document.title='taken'</script>");
-        let body = serde_json::json!({"name": hostile, "url": url, "events": ["quote.closed"]});
-        let made = api.post("/api/v1/webhooks/", &body).await;
-        assert_eq!(made.status, 201, "{}", made.text);
-        let webhook = made.json()["id"].as_str().unwrap().to_owned();
-        // A name from before such characters were refused.
-        let rename = format!("UPDATE webhooks SET name = name || ' \u{202e}gnp.exe' WHERE id = '{webhook}'");
-        system.sql(&rename).await;
-        let event = Event::now(EventType::QuoteClosed, tenant)
-            .with_data(serde_json::json!({"</pre><script>document.title='taken'</script>": hostile}).to_string());
-        system.upstream.publish(std::slice::from_ref(&event)).await;
-        let delivery = api.newest_in(&webhook, "retrying").await["id"].as_str().unwrap().to_owned();
-        for path in [
-            "/console/".to_owned(),
-            format!("/console/?q={}", "%22%3E%3Cscript%3Edocument.title%3D%27taken%27%3C%2Fscript%3E"),
-            format!("/console/webhooks/{webhook}/"),
-            format!("/console/webhooks/{webhook}/?state=%22%3E%3Cscript%3E&from=%22%3E%3Cb%3E"),
-            format!("/console/webhooks/{webhook}/settings/"),
-            format!("/console/webhooks/{webhook}/history/"),
-            format!("/console/webhooks/{webhook}/deliveries/{delivery}/"),
-            format!("/console/find/?id={}", event.id),
-            "/console/find/?id=%3Cscript%3Edocument.title%3D%27taken%27%3C%2Fscript%3E".to_owned(),
-        ] {
-            browser.open(&path).await;
-            browser.element("h1").await;
-            assert_ne!(browser.page.title().await.unwrap(), "taken", "{path}");
-            let scripts =
-                browser.page.find_all(fantoccini::Locator::Css("main script, main img, main b, main style")).await;
-            let count = scripts.unwrap().len();
-            let expected = if path.contains("/deliveries/") { 3 } else { 0 };
-            assert_eq!(count, expected, "{path}: only the names of headers are bold");
-        }
-        browser.open(&format!("/console/webhooks/{webhook}/deliveries/{delivery}/")).await;
-        let text = browser.text().await;
-        assert!(text.contains("<script>document.title='taken'</script>") && text.contains('␀'), "{text}");
-        browser.open("/console/").await;
-        assert!(browser.text().await.contains("⟨U+202E⟩gnp.exe"));
-        browser.close().await;
-    })
-    .await;
+    let system = TestSystem::running(Options { schedule: "3600s", ..Options::default() }).await;
+    let tenant = Uuid::new_v4();
+    let hostile = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";
+    let binary: Vec<u8> = (0..=255).cycle().take(1024).collect();
+    let answer = [hostile.as_bytes(), &binary].concat();
+    let receiver = Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(500).body(answer.clone())));
+    let (browser, api) = logged_in(&system, tenant, Kind::default()).await;
+    let url = receiver.url("/%3Cb%3E?a=\"><script>document.title='taken'</script>");
+    let body = serde_json::json!({"name": hostile, "url": url, "events": ["quote.closed"]});
+    let made = api.post("/api/v1/webhooks/", &body).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let webhook = made.json()["id"].as_str().unwrap().to_owned();
+    // A name from before such characters were refused.
+    let rename = format!("UPDATE webhooks SET name = name || ' \u{202e}gnp.exe' WHERE id = '{webhook}'");
+    system.sql(&rename).await;
+    let event = Event::now(EventType::QuoteClosed, tenant)
+        .with_data(serde_json::json!({"</pre><script>document.title='taken'</script>": hostile}).to_string());
+    system.upstream.publish(std::slice::from_ref(&event)).await;
+    let delivery = api.newest_in(&webhook, "retrying").await["id"].as_str().unwrap().to_owned();
+    for path in [
+        "/console/".to_owned(),
+        format!("/console/?q={}", "%22%3E%3Cscript%3Edocument.title%3D%27taken%27%3C%2Fscript%3E"),
+        format!("/console/webhooks/{webhook}/"),
+        format!("/console/webhooks/{webhook}/?state=%22%3E%3Cscript%3E&from=%22%3E%3Cb%3E"),
+        format!("/console/webhooks/{webhook}/settings/"),
+        format!("/console/webhooks/{webhook}/history/"),
+        format!("/console/webhooks/{webhook}/deliveries/{delivery}/"),
+        format!("/console/find/?id={}", event.id),
+        "/console/find/?id=%3Cscript%3Edocument.title%3D%27taken%27%3C%2Fscript%3E".to_owned(),
+    ] {
+        browser.open(&path).await;
+        browser.element("h1").await;
+        assert_ne!(browser.page.title().await.unwrap(), "taken", "{path}");
+        let scripts =
+            browser.page.find_all(fantoccini::Locator::Css("main script, main img, main b, main style")).await;
+        let count = scripts.unwrap().len();
+        let expected = if path.contains("/deliveries/") { 3 } else { 0 };
+        assert_eq!(count, expected, "{path}: only the names of headers are bold");
+    }
+    browser.open(&format!("/console/webhooks/{webhook}/deliveries/{delivery}/")).await;
+    let text = browser.text().await;
+    assert!(text.contains("<script>document.title='taken'</script>") && text.contains('␀'), "{text}");
+    browser.open("/console/").await;
+    assert!(browser.text().await.contains("⟨U+202E⟩gnp.exe"));
+    browser.close().await;
 }
