@@ -42,7 +42,7 @@ impl Brake {
             }
             Self::Fault => {
                 "The service has a fault, and its operators are notified. Deliveries may be late: nothing is lost, and no attempt \
-                 is used up."
+                 is used up while they wait."
             }
         }
     }

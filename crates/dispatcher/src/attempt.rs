@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use domain::{Answer, Destinations, Job, OutcomeClass, WebhookUrl};
-use egress::{Egress, OwnFault, Post};
+use egress::{Egress, NoDescriptor, Post};
 use ledger::{Attempted, LoadedDelivery};
 use signing::{
     SIGNATURE_HEADER, STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, SigningSecret, sign,
@@ -25,15 +25,17 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body. Says as well if the
-    /// failure may be ours.
+    /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body.
+    ///
+    /// # Errors
+    /// [`NoDescriptor`]: the attempt was not made.
     pub(crate) async fn attempt(
         &self,
         job: Job,
         delivery: LoadedDelivery,
         secret: &SigningSecret,
         body: Bytes,
-    ) -> (Attempted, Option<OwnFault>) {
+    ) -> Result<Attempted, NoDescriptor> {
         let LoadedDelivery { id, progress, event_type, traceparent, destination, .. } = delivery;
         let now = OffsetDateTime::now_utc();
         fault::at_attempt(&destination.url);
@@ -42,7 +44,7 @@ impl Sender {
         let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
         // The ledger compares it with others' times.
         let started_at = self.shared.database.now();
-        let (mut answer, own_fault) = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
+        let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let mut headers = vec![
                     ("X-Service-Webhook-Id", id_text.clone()),
@@ -54,9 +56,9 @@ impl Sender {
                     headers.push((STANDARD_TIMESTAMP_HEADER, t.to_string()));
                     headers.push((STANDARD_SIGNATURE_HEADER, standard.clone()));
                 }
-                self.egress.post(Post { url, headers, body }).await
+                self.egress.post(Post { url, headers, body }).await?
             }
-            Err(refused) => (refusal(format!("the URL {refused}"), now), None),
+            Err(refused) => refusal(format!("the URL {refused}"), now),
         };
         hide_digests(&mut answer.head, &signature, standard.as_deref());
         // It may quote a header of the answer.
@@ -91,7 +93,7 @@ impl Sender {
             traceparent,
         };
         self.spans.export(event_type, destination.tenant, job.attempt, began, &attempted);
-        (attempted, own_fault)
+        Ok(attempted)
     }
 }
 

@@ -1,50 +1,45 @@
 //! The brake: while no receiver can be reached, while this machine's clock is wrong, or while an operator says so, this
-//! process accepts no jobs. They stay on their queues, and nobody's schedule is used up for a fault of ours.
+//! process accepts no jobs. They stay on their queues, so that a fault of ours uses up little of their schedules.
 
 mod failures;
-mod probes;
-mod witnesses;
+mod pages;
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use domain::{TenantId, WebhookId};
-use egress::OwnFault;
-use ledger::{Ledger, LedgerError};
-use moka::sync::Cache;
+use domain::{OutcomeClass, TenantId, WebhookId};
+use ledger::{Attempted, Ledger, LedgerError};
 use parking_lot::Mutex;
 use service_kit::DatabaseWatch;
 use tokio::{
-    net::TcpListener,
     sync::watch,
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use probes::Probes;
+pub(crate) use pages::Pages;
 
 use crate::{
-    brake::{failures::Failures, probes::host, witnesses::Witnesses},
+    brake::{
+        failures::Failures,
+        pages::{Found, Round, host},
+    },
     metrics::Brakes,
     reason::Reason,
+    room::Owner,
 };
 
 /// The interval at which orders are read, clocks and failures looked at, and an own brake is renewed in the ledger.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
-/// The pause between two probes while the brake is on.
-const PROBED_EVERY: Duration = Duration::from_secs(10);
+/// The pause after a page of receivers.
+const PAGE_PAUSE: Duration = Duration::from_secs(10);
 /// The pause after failures of too few receivers that were well.
 const AFTER_TOO_FEW: Duration = Duration::from_secs(5);
 /// A receiver that began to fail so long before the last answer was not failing before the outage: kept connections may answer
 /// for a while.
 const GRADUAL: Duration = Duration::from_secs(15 * 60);
-/// The time for which no jobs are accepted, at least, once no descriptor is left: at first, and when that happens again
-/// soon.
-const WITHOUT_SOCKETS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
 /// A dispatcher that died braked is remembered for this time, by those that start.
 const LATELY: time::Duration = time::Duration::hours(1);
-/// The maximum of times in a row that a delivery's attempt is not charged.
-const UNCHARGED: u32 = 3;
 
 /// The brake's state. Clones share it.
 #[derive(Clone, Default)]
@@ -53,7 +48,7 @@ pub(crate) struct Braked(watch::Sender<State>);
 #[derive(Clone, Copy, Default)]
 struct State {
     /// By the places of [`Reason`].
-    reasons: [bool; 4],
+    reasons: [bool; 3],
     /// True once it is known that jobs may be accepted.
     is_known: bool,
 }
@@ -87,11 +82,8 @@ pub(crate) struct Brake {
     ledger: Ledger,
     database: DatabaseWatch,
     shown: Brakes,
-    probes: Probes,
+    pages: Pages,
     failures: Mutex<Failures>,
-    witnesses: Witnesses,
-    /// True for receivers that were well, as the ledger said some seconds ago.
-    well: Cache<WebhookId, bool>,
     /// Its name in the ledger.
     holder: String,
     /// True if another dispatcher reaches nobody, or at the first look, if one died so lately. `None` before that look.
@@ -104,7 +96,7 @@ impl Brake {
         (orders, ledger): (Ledger, Ledger),
         database: DatabaseWatch,
         shown: Brakes,
-        probes: Probes,
+        pages: Pages,
     ) -> Arc<Self> {
         Arc::new(Self {
             state,
@@ -112,10 +104,8 @@ impl Brake {
             ledger,
             database,
             shown,
-            probes,
+            pages,
             failures: Mutex::new(Failures::new(Instant::now())),
-            witnesses: Witnesses::default(),
-            well: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(30)).build(),
             holder: Uuid::new_v4().to_string(),
             others: watch::Sender::default(),
         })
@@ -129,49 +119,28 @@ impl Brake {
         self.state.is_on()
     }
 
-    /// A receiver answered an attempt.
-    pub(crate) fn answered(&self) {
-        self.failures.lock().answered(Instant::now());
-    }
-
-    /// An attempt failed without an answer.
-    pub(crate) fn failed(&self, webhook: WebhookId, tenant: TenantId, url: &str) {
-        self.failures.lock().failed(webhook, tenant, host(url), Instant::now());
-    }
-
-    /// Returns whether an attempt that failed so is not charged: no socket is left, or the failure meets receivers of several
-    /// tenants that were well. `before`: how often the job was delivered before, which counts its uncharged attempts.
-    ///
-    /// # Errors
-    /// When the ledger does not say whether the receiver was well.
-    pub(crate) async fn is_uncharged(
-        &self,
-        fault: OwnFault,
-        webhook: WebhookId,
-        tenant: TenantId,
-        before: u32,
-    ) -> Result<bool, LedgerError> {
-        // A look-up takes a descriptor, too, and does not say that it had none. A missing port says nothing of other
-        // receivers: there may be ports to them.
-        if fault == OwnFault::NoSocket || (fault == OwnFault::NoNameServer && !has_sockets().await) {
-            self.set(Reason::NoSocket, true);
-            return Ok(before < UNCHARGED);
+    /// Notes an attempt's outcome.
+    pub(crate) fn attempted(&self, made: &Attempted, tenant: TenantId) {
+        match made.answer.class {
+            OutcomeClass::Success | OutcomeClass::Status if !self.pages.egress.is_internal(&made.url) => {
+                self.failures.lock().answered(Instant::now());
+            }
+            // A connection that breaks proves nothing.
+            OutcomeClass::Success | OutcomeClass::Status | OutcomeClass::RefusedAddress | OutcomeClass::Protocol => {}
+            _ => self.failed(Owner { webhook: made.webhook, tenant }, &made.url),
         }
-        Ok(before < UNCHARGED && self.was_well(webhook).await? && self.witnesses.are_several(fault, tenant).await)
     }
 
-    async fn was_well(&self, webhook: WebhookId) -> Result<bool, LedgerError> {
-        if let Some(was_well) = self.well.get(&webhook) {
-            return Ok(was_well);
+    /// Notes that an attempt had no answer, or that a job is held as its webhook does not answer.
+    pub(crate) fn failed(&self, Owner { webhook, tenant }: Owner, url: &str) {
+        if !self.pages.egress.is_internal(url) {
+            self.failures.lock().failed(webhook, tenant, host(url), Instant::now());
         }
-        let was_well = !self.well(&[webhook]).await?.is_empty();
-        self.well.insert(webhook, was_well);
-        Ok(was_well)
     }
 
     /// Sets and releases the brake until `stop`.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let working = async { tokio::join!(self.watch_receivers(), self.watch_orders(), self.watch_sockets()) };
+        let working = async { tokio::join!(self.watch_receivers(), self.watch_orders()) };
         stop.run_until_cancelled(working).await;
         // The next process begins braked if no receiver could be reached, and finds out by itself about the rest.
         let reaches_nobody = self.state.0.borrow().reasons[Reason::NoAnswer as usize];
@@ -190,46 +159,54 @@ impl Brake {
         self.ledger.receivers_well(webhooks, failing_from).await
     }
 
-    /// Sets the brake when neither attempts nor probes reach a receiver, until a probe reaches one.
+    /// Sets the brake when neither attempts nor a page of receivers are answered, until a page is.
     async fn watch_receivers(&self) {
         let _ = self.others.subscribe().wait_for(Option::is_some).await;
         // Others have braked: this process need not find out anew, at the cost of its jobs.
-        let (mut may_be_ours, mut next) = (self.others_are_braked(), None);
+        let (mut may_be_ours, mut round) = (self.others_are_braked(), Round::default());
         loop {
+            let mut pause = TICK;
             if may_be_ours {
-                let asked_at = Instant::now();
-                let mut reached = self.probes.probe_often(&mut next).await;
-                // An attempt may have been answered meanwhile.
-                if reached == Some(false) && self.failures.lock().last_answer() < asked_at {
-                    self.set(Reason::NoAnswer, true);
-                    while reached != Some(true) {
-                        sleep(PROBED_EVERY).await;
-                        reached = self.probes.probe(&mut next).await;
-                    }
-                    self.set(Reason::NoAnswer, false);
-                }
-                if reached == Some(true) {
-                    self.failures.lock().probed(Instant::now());
-                }
+                self.ask(&mut round).await;
+                pause = PAGE_PAUSE;
             }
             self.state.0.send_if_modified(|state| !std::mem::replace(&mut state.is_known, true));
-            sleep(TICK).await;
+            sleep(pause).await;
             may_be_ours = self.may_be_ours().await;
         }
+    }
+
+    /// Asks a page of receivers. If none can be reached, brakes until one can be, or until there is nobody to ask.
+    async fn ask(&self, round: &mut Round) {
+        let asked_at = Instant::now();
+        match self.pages.ask(round).await {
+            Found::Reached => {}
+            // An attempt may have been answered meanwhile.
+            Found::Unreached if self.failures.lock().last_answer() < asked_at => {
+                self.set(Reason::NoAnswer, true);
+                loop {
+                    sleep(PAGE_PAUSE).await;
+                    if matches!(self.pages.ask(round).await, Found::Reached | Found::NobodyAtAll) {
+                        break;
+                    }
+                }
+                self.set(Reason::NoAnswer, false);
+            }
+            Found::Unreached | Found::Nobody | Found::NobodyAtAll => return,
+        }
+        self.failures.lock().forget(Instant::now());
     }
 
     fn others_are_braked(&self) -> bool {
         self.others.borrow().unwrap_or(false)
     }
 
-    /// Returns whether the failures of receivers that were well are such that none may be reachable.
+    /// Returns whether so many receivers that were well fail that none may be reachable. With a canary, or while another
+    /// dispatcher reaches nobody, one failure in a minute without an answer is enough.
     async fn may_be_ours(&self) -> bool {
         let failed = {
             let (failures, now) = (self.failures.lock(), Instant::now());
-            if !failures.are_without_answer(now) {
-                return false;
-            }
-            if self.others_are_braked() {
+            if failures.are_without_answer(now) && (self.pages.canary.is_some() || self.others_are_braked()) {
                 return true;
             }
             let failed = failures.webhooks();
@@ -293,21 +270,6 @@ impl Brake {
         }
     }
 
-    async fn watch_sockets(&self) {
-        let (mut state, mut pause, mut released_at) = (self.state.0.subscribe(), WITHOUT_SOCKETS.0, Instant::now());
-        loop {
-            let _ = state.wait_for(|state| state.reasons[Reason::NoSocket as usize]).await;
-            // To take jobs and return them again and again would count as deliveries of each.
-            pause = if released_at.elapsed() < pause { (pause * 2).min(WITHOUT_SOCKETS.1) } else { WITHOUT_SOCKETS.0 };
-            sleep(pause).await;
-            while !has_sockets().await {
-                sleep(TICK).await;
-            }
-            self.set(Reason::NoSocket, false);
-            released_at = Instant::now();
-        }
-    }
-
     fn set(&self, reason: Reason, is_on: bool) {
         let place = reason as usize;
         let changed = self.state.0.send_if_modified(|state| {
@@ -331,18 +293,10 @@ impl Brake {
                 "the brake is on: this machine's clock is more than four minutes from the database's. No jobs are accepted \
                  until it is right: receivers would refuse every signature"
             ),
-            (Reason::NoSocket, true) => tracing::error!(
-                "the brake is on: no descriptor is left, or no local port. No jobs are accepted until one is"
-            ),
             (Reason::Operator, true) => tracing::warn!("the brake is on: an operator has set it (webhookctl brake)"),
             (_, false) => tracing::info!(reason = <&str>::from(reason), "the brake is released"),
         }
     }
-}
-
-/// Returns whether a descriptor and a local port can be had.
-async fn has_sockets() -> bool {
-    TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.is_ok()
 }
 
 #[cfg(test)]
@@ -366,7 +320,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_place() {
-        assert_eq!(Reason::iter().map(|reason| reason as usize).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(Reason::iter().map(|reason| reason as usize).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(State::default().reasons.len(), Reason::iter().count());
     }
 }

@@ -93,8 +93,8 @@ pub(crate) enum NotAttempted {
     MessageLost,
     /// This process accepts no jobs.
     Braked,
-    /// Its attempt failed by a fault of ours, and is made once more.
-    Uncharged,
+    /// This process had no descriptor for it: the attempt is made in a minute.
+    NoDescriptor,
 }
 
 /// Why a message is parked: the reason of a dead letter.

@@ -62,7 +62,7 @@ const OF_SILENT: u32 = 4;
 
 /// Held jobs that are published again: of a slow webhook a single job, after an attempt's time; of other webhooks some
 /// jobs, after a second.
-const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
+pub(crate) const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
 const OF_LATE_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(3) };
 pub(crate) const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
 
@@ -234,7 +234,6 @@ impl Lanes {
         let slot = match slot {
             Err(_) if !is_main => Err(Refusal::Slow),
             // A job that waits holds a place, and others need it.
-            Err(Refusal::Slots) if self.places_are_scarce(by) => Err(Refusal::Places),
             Err(lack) if self.places_are_scarce(by) => Err(lack),
             Err(_) => lane.slots.acquire(owner, 1, deadline).await,
             slot => slot,

@@ -3,8 +3,7 @@
 use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{DeliveryId, OutcomeClass, TenantId, Traceparent, Verdict};
-use egress::OwnFault;
+use domain::{DeliveryId, Traceparent, Verdict};
 use futures_util::FutureExt;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
 use time::OffsetDateTime;
@@ -33,8 +32,8 @@ use crate::{
 /// A delivery that was read longer ago is read again before it is sent: its webhook may be paused or get another URL at
 /// any time, and another process may take its job.
 const REREAD_AFTER: Duration = Duration::from_millis(400);
-/// The time for which a job is delayed if its webhook's secret does not open, or if its attempt is not charged: an operator has to
-/// repair something.
+/// The time for which a job is delayed if its webhook's secret does not open, or if no descriptor is left for its attempt: an
+/// operator has to repair something.
 const POSTPONED_BY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Line {
@@ -117,53 +116,21 @@ impl Line {
                 let body = with_room(body, admission.take_body(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
                 let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
-                let (made, own_fault) = admission.spend(&timed, attempt, || job.leave_place()).await;
+                let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
+                    return Err(self.wait_for_descriptors(job, attempts).await?);
+                };
                 if made.answer.status.is_some() {
                     timed.answered();
                 }
-                if own_fault.is_some() {
-                    timed.is_ours();
-                }
-                drop(timed);
-                self.charged(job, tenant, attempts, made, own_fault).await
+                self.brake.attempted(&made, tenant);
+                self.shared.metrics.attempted(&made.answer);
+                Ok(made)
             }
             Err(error) => {
                 drop(admission);
                 Err(self.wait_for_keys(job, &delivery, &error).await?)
             }
         }
-    }
-
-    /// Returns the attempt, unless it failed by a fault that is most likely ours: then the job comes again.
-    async fn charged(
-        &self,
-        job: &mut UnderWay,
-        tenant: TenantId,
-        attempts: u16,
-        made: Attempted,
-        own_fault: Option<OwnFault>,
-    ) -> Result<Attempted, Stop> {
-        match made.answer.class {
-            OutcomeClass::Success | OutcomeClass::Status => self.brake.answered(),
-            // A connection that breaks proves nothing.
-            OutcomeClass::RefusedAddress | OutcomeClass::Protocol => {}
-            _ => self.brake.failed(made.webhook, tenant, &made.url),
-        }
-        if let Some(fault) = own_fault {
-            job.leave_place();
-            let before = job.handed_out_before();
-            let ask = || self.brake.is_uncharged(fault, made.webhook, tenant, before);
-            if self.shared.until_done("looking whether a receiver was well", ask).await? {
-                let Attempted { id, webhook, answer, .. } = made;
-                tracing::debug!(delivery = %id, %webhook, error = answer.error, "a failure that is ours is not charged");
-                let until = self.postpone(id, attempts).await?;
-                // It counts as one more delivery of the job by the broker.
-                let again = End::Again(until, job.handed_out_before().saturating_add(1));
-                return Err(self.counted(NotAttempted::Uncharged, again));
-            }
-        }
-        self.shared.metrics.attempted(&made.answer);
-        Ok(made)
     }
 
     /// Returns the delivery if the attempt is to be made now.
@@ -223,7 +190,11 @@ impl Line {
             StoredBody::Long(bytes) => Some(bytes),
         };
         let turn = self.suspects.turn(tries, owner.webhook).await?;
-        Ok((self.lanes.admit(owner, job.receipt().lane, long_body).await?, turn))
+        let admission = self.lanes.admit(owner, job.receipt().lane, long_body).await;
+        if admission.as_ref().is_err_and(Hold::is_of_silent_webhook) {
+            self.brake.failed(owner, &delivery.destination.url);
+        }
+        Ok((admission?, turn))
     }
 
     async fn body(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Result<Bytes, Stop> {
@@ -263,6 +234,16 @@ impl Line {
             self.shared.metrics.delayed(job.receipt().lane, until - delivery.created_at);
         }
         Ok(self.counted(NotAttempted::Sealed, End::Again(until, job.handed_out_before())))
+    }
+
+    /// Delays the job for whose attempt no descriptor was left. The ledger is told first, as with keys.
+    async fn wait_for_descriptors(&self, job: &UnderWay, attempts: u16) -> Result<Stop, Abandoned> {
+        tracing::error!(
+            "no descriptor is left for an attempt, which is made in a minute: raise the limit of open files (LimitNOFILE, ulimit \
+             -Hn), or look for what holds them (process_open_fds)"
+        );
+        let until = self.postpone(job.job().delivery, attempts).await?;
+        Ok(self.counted(NotAttempted::NoDescriptor, End::Again(until, job.handed_out_before())))
     }
 
     /// Notes in the ledger when the next attempt of a delivery is made, after this number of attempts. Returns that time.

@@ -51,7 +51,7 @@ impl Brakes {
     fn shown(registry: &mut Registry) -> Self {
         let on = registry.shown(
             "webhooks_brake",
-            "1 while this process accepts no jobs, by why: no answer, clocks that differ, no socket, an operator",
+            "1 while this process accepts no jobs, by why: no answer, clocks that differ, an operator",
             Gauges::default(),
         );
         let probes = registry.shown(

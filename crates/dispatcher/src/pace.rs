@@ -89,7 +89,6 @@ impl Paces {
             began: Instant::now(),
             is_slow: AtomicBool::default(),
             has_answer: AtomicBool::default(),
-            is_ours: AtomicBool::default(),
         }
     }
 
@@ -109,7 +108,6 @@ pub(crate) struct Timed {
     began: Instant,
     is_slow: AtomicBool,
     has_answer: AtomicBool,
-    is_ours: AtomicBool,
 }
 
 impl Timed {
@@ -130,22 +128,16 @@ impl Timed {
     pub(crate) fn answered(&self) {
         self.has_answer.store(true, Relaxed);
     }
-
-    /// The attempt failed by a fault that may be ours: that it ended quickly says nothing of the webhook.
-    pub(crate) fn is_ours(&self) {
-        self.is_ours.store(true, Relaxed);
-    }
 }
 
 impl Drop for Timed {
     fn drop(&mut self) {
         let (is_slow, has_answer) = (*self.is_slow.get_mut(), *self.has_answer.get_mut());
-        let is_ours = *self.is_ours.get_mut();
         self.paces.note(self.webhook, |seen, now| {
             seen.slow_now = seen.slow_now.saturating_sub(is_slow.into());
             if now.duration_since(self.began) >= SLOW {
                 (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);
-            } else if !is_ours {
+            } else {
                 seen.is_over = true;
                 seen.quick_at = if has_answer { Some(now) } else { seen.quick_at };
             }
@@ -229,26 +221,6 @@ mod tests {
         attempt(&paces, HANGS, false).await;
         attempt(&paces, QUICK, false).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failure_of_ours_says_nothing_of_a_webhook() {
-        let paces = Paces::new();
-        attempt(&paces, HANGS, false).await;
-        paces.begin(webhook()).is_ours();
-        assert_eq!(paces.of(webhook()), Pace::Silent);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_webhook_that_answered_late_and_hangs_by_a_fault_of_ours_no_longer_answers() {
-        let paces = Paces::new();
-        attempt(&paces, HANGS, true).await;
-        assert_eq!(paces.of(webhook()), Pace::Late);
-        let timed = paces.begin(webhook());
-        advance(HANGS).await;
-        timed.is_ours();
-        drop(timed);
-        assert_eq!(paces.of(webhook()), Pace::Silent);
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     attempt::Sender,
-    brake::{Brake, Braked, Probes},
+    brake::{Brake, Braked, Pages},
     holder,
     in_flight::InFlight,
     intake::Intake,
@@ -60,14 +60,14 @@ pub(crate) fn start(
     let recorder = Recorder { settler: Arc::clone(&settler) };
     let recording = essential.spawn("recorder", recorder.run(attempts, most));
     let holding = essential.spawn("holder", holder::run(Arc::clone(&settler), holds));
-    let probes = Probes {
+    let pages = Pages {
         ledger: ledger.clone(),
         egress: egress.clone(),
         canary,
         destinations: settings.egress.destinations(),
         shown: metrics.brakes.clone(),
     };
-    let brake = Brake::new(braked, (orders, ledger.clone()), database.clone(), metrics.brakes.clone(), probes);
+    let brake = Brake::new(braked, (orders, ledger.clone()), database.clone(), metrics.brakes.clone(), pages);
     let line = Line {
         brake,
         lanes: Arc::new(Lanes::new(dispatcher)),

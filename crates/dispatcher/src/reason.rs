@@ -10,11 +10,9 @@ pub(crate) enum Reason {
     Clock,
     /// An operator has set the brake.
     Operator,
-    /// This process has no descriptor left, or this machine no local port.
-    NoSocket,
 }
 
 impl Reason {
     /// Those that a dispatcher finds by itself: the first is the one that it shows.
-    pub(crate) const OWN: [Self; 3] = [Self::NoSocket, Self::Clock, Self::NoAnswer];
+    pub(crate) const OWN: [Self; 2] = [Self::Clock, Self::NoAnswer];
 }

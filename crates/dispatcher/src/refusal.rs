@@ -3,8 +3,10 @@
 use domain::WebhookId;
 use ledger::Waking;
 
-/// Why a job is held: its webhook is paused, or what it did not get. `Slots`, `Places` and `Bodies` are what this dispatcher
-/// as a whole has too little of: an alert asks for them.
+use crate::lane::OF_SILENT_ONES;
+
+/// Why a job is held: its webhook is paused, or what it did not get. `Slots` and `Bodies` are what this dispatcher as a
+/// whole has too little of: an alert asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
@@ -20,8 +22,6 @@ pub(crate) enum Refusal {
     Tenant,
     /// All slots of the main lane are taken.
     Slots,
-    /// The same, and few places to wait in are free.
-    Places,
     /// Too many long bodies of the main lane are in memory.
     #[strum(serialize = "body_bytes")]
     Bodies,
@@ -37,4 +37,11 @@ pub(crate) struct Hold {
     pub(crate) refusal: Refusal,
     /// `None`: when the webhook is activated.
     pub(crate) waking: Option<Waking>,
+}
+
+impl Hold {
+    /// Returns whether the webhook does not answer.
+    pub(crate) fn is_of_silent_webhook(&self) -> bool {
+        self.waking == Some(OF_SILENT_ONES)
+    }
 }

@@ -97,6 +97,12 @@ impl Destinations {
         self.addresses.check(address)
     }
 
+    /// Returns whether an address is public: a delivery may be sent to it without any allowed network.
+    #[must_use]
+    pub fn is_public(address: IpAddr) -> bool {
+        AddressPolicy::default().check(address).is_ok()
+    }
+
     /// Whether a delivery may be sent to the port.
     ///
     /// # Errors

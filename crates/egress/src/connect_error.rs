@@ -4,7 +4,7 @@ use std::{error::Error, io, net::SocketAddr};
 
 use domain::{RefusedAddress, RefusedHost, RefusedPort};
 
-use crate::resolver::LookupError;
+use crate::{no_descriptor::NoDescriptor, resolver::LookupError};
 
 /// Why there is no connection. The texts are for logs. What an administrator reads is in `failure_messages`.
 #[derive(Debug, thiserror::Error)]
@@ -36,4 +36,15 @@ pub(crate) enum ConnectError {
     /// The TLS handshake failed.
     #[error("TLS handshake")]
     Tls(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl ConnectError {
+    /// Returns whether no descriptor was left, for the connection or to look up the name.
+    pub(crate) fn is_without_descriptor(&self) -> bool {
+        match self {
+            Self::Unresolved { source, .. } => *source == LookupError::NoDescriptor,
+            Self::Tcp { source, .. } => NoDescriptor::is_cause_of(source),
+            _ => false,
+        }
+    }
 }

@@ -23,7 +23,7 @@ use crate::{
     failure::Failure,
     failure_messages,
     limited::limited,
-    own_fault::OwnFault,
+    no_descriptor::NoDescriptor,
     request,
     resolver::Resolver,
     vetted_tcp::VettedTcp,
@@ -46,6 +46,7 @@ struct Inner {
     reused_for: Duration,
     counts: ConnectionCounts,
     connects: Connects,
+    tcp: VettedTcp,
     connector: Connector,
     pooled: Client<Connector, ExchangeBody>,
     /// A client without a pool: every request has a connection of its own.
@@ -68,7 +69,7 @@ impl Egress {
         let idle_timeout = config.idle_timeout.min(LIFETIME / 2);
         let reused_for = LIFETIME.saturating_sub(timeout.saturating_add(idle_timeout));
         let counts = ConnectionCounts::default();
-        let connector = Connector::new(tcp, tls, timeout, counts.clone());
+        let connector = Connector::new(tcp.clone(), tls, timeout, counts.clone());
         let pooled = client(connector.clone(), idle_timeout, config.max_idle_per_host);
         let fresh = client(connector.clone(), idle_timeout, 0);
         Ok(Self(Arc::new(Inner {
@@ -79,6 +80,7 @@ impl Egress {
             reused_for,
             counts,
             connects: Connects::default(),
+            tcp,
             connector,
             pooled,
             fresh,
@@ -91,9 +93,12 @@ impl Egress {
         self.0.notice.as_deref()
     }
 
-    /// Sends one POST. It never fails: every outcome is an [`Answer`], at most the configured timeout later. Says as well if
-    /// its failure may be one of this machine or its network. Dropping the future closes its connection.
-    pub async fn post(&self, request: Post) -> (Answer, Option<OwnFault>) {
+    /// Sends one POST. Every outcome is an [`Answer`], at most the configured timeout later. Dropping the future closes its
+    /// connection.
+    ///
+    /// # Errors
+    /// [`NoDescriptor`]: the POST was not sent.
+    pub async fn post(&self, request: Post) -> Result<Answer, NoDescriptor> {
         let started_at = OffsetDateTime::now_utc();
         let start = Instant::now();
         let deadline = start + self.0.timeout;
@@ -114,29 +119,45 @@ impl Egress {
         };
         let exchange = self.0.connects.attempt(&request.url, exchange);
         let exchanged = timeout_at(deadline, exchange).await.unwrap_or(Err(Failure::Timeout));
-        let (class, status, error, own_fault, elapsed) = match (answered, exchanged) {
+        let (class, status, error, elapsed) = match (answered, exchanged) {
             (Some((class, status, error, elapsed)), _) => {
                 let elapsed = if class.is_success() { elapsed } else { start.elapsed() };
-                (class, Some(status), error, None, elapsed)
+                (class, Some(status), error, elapsed)
             }
             (None, exchanged) => {
                 let failure = exchanged.err().unwrap_or(Failure::Timeout);
+                if failure.is_without_descriptor() {
+                    return Err(NoDescriptor);
+                }
                 let (class, message) = failure.verdict(self.0.timeout);
-                (class, None, Some(message), OwnFault::of(&failure), start.elapsed())
+                (class, None, Some(message), start.elapsed())
             }
         };
         charset::to_utf8(&mut head, charset, body::KEPT);
         // Each text is limited where it is made. This catches any that is not.
         let error = error.map(limited);
-        (Answer { class, status, head, error, started_at, elapsed }, own_fault)
+        Ok(Answer { class, status, head, error, started_at, elapsed })
     }
 
     /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS
     /// handshake, all that within the timeout. Sends no request.
-    pub async fn reaches(&self, url: &WebhookUrl) -> bool {
-        let Ok(uri) = Uri::try_from(url.without_fragment()) else { return false };
+    ///
+    /// # Errors
+    /// [`NoDescriptor`]: nothing was tried.
+    pub async fn reaches(&self, url: &WebhookUrl) -> Result<bool, NoDescriptor> {
+        let Ok(uri) = Uri::try_from(url.without_fragment()) else { return Ok(false) };
         let connecting = self.0.connects.attempt(url, self.0.connector.clone().call(uri));
-        timeout(self.0.timeout, connecting).await.is_ok_and(|connected| connected.is_ok())
+        match timeout(self.0.timeout, connecting).await {
+            Ok(Err(error)) if error.is_without_descriptor() => Err(NoDescriptor),
+            connected => Ok(connected.is_ok_and(|connected| connected.is_ok())),
+        }
+    }
+
+    /// Returns whether the receiver is one that only the allowed networks open: none of the addresses that its host had
+    /// lately is public.
+    #[must_use]
+    pub fn is_internal(&self, url: &str) -> bool {
+        self.0.tcp.is_internal(url)
     }
 }
 

@@ -41,6 +41,12 @@ impl Failure {
         (OutcomeClass::Protocol, failure_messages::protocol(find(error), io_kind(error)))
     }
 
+    /// Returns whether the request was not sent, as no descriptor was left.
+    pub(crate) fn is_without_descriptor(&self) -> bool {
+        let Self::Client(error) = self else { return false };
+        find(error).is_some_and(ConnectError::is_without_descriptor)
+    }
+
     /// Returns whether the connection broke, or gave no HTTP/1.1, before there was a status.
     pub(crate) fn is_break(&self) -> bool {
         let Self::Client(error) = self else { return false };

@@ -124,7 +124,9 @@ fn unresolved(host: &str, error: LookupError) -> String {
     match error {
         LookupError::NoAddress => format!("the host name {host} does not resolve to a public address"),
         LookupError::Failed => format!("the host name {host} does not resolve: its name servers fail"),
-        LookupError::Silent => format!("the host name {host} does not resolve: no name server answered in time"),
+        LookupError::Silent | LookupError::NoDescriptor => {
+            format!("the host name {host} does not resolve: no name server answered in time")
+        }
     }
 }
 

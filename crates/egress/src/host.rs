@@ -14,7 +14,11 @@ pub(crate) fn server_name(uri: &Uri) -> Result<ServerName<'static>, ConnectError
 
 /// The host of a URL, without the brackets of an IPv6 literal.
 pub(crate) fn bare_host(uri: &Uri) -> &str {
-    let host = uri.host().unwrap_or_default();
+    without_brackets(uri.host().unwrap_or_default())
+}
+
+/// A host without the brackets of an IPv6 literal.
+pub(crate) fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 

@@ -26,6 +26,8 @@ use tokio::{
 use recent::Recent;
 use system::System;
 
+use crate::no_descriptor::NoDescriptor;
+
 /// How many addresses of each family are considered.
 const MOST_OF_A_FAMILY: usize = 16;
 
@@ -48,6 +50,9 @@ pub(crate) enum LookupError {
     /// No name server answered in time.
     #[error("no name server answered")]
     Silent,
+    /// No descriptor was left to ask a name server.
+    #[error("no descriptor is left")]
+    NoDescriptor,
 }
 
 /// Looks up names. It does not vet what it finds.
@@ -131,7 +136,9 @@ async fn first_that_knows(mut questions: JoinSet<Found>, deadline: Instant) -> F
                 error = LookupError::NoAddress;
                 end = deadline.min(Instant::now() + PATIENCE);
             }
-            Ok(Err(LookupError::Failed)) if error == LookupError::Silent => error = LookupError::Failed,
+            Ok(Err(other @ (LookupError::Failed | LookupError::NoDescriptor))) if error == LookupError::Silent => {
+                error = other;
+            }
             _ => {}
         }
     }
@@ -181,6 +188,7 @@ fn lookup_error(error: &NetError) -> LookupError {
             ResponseCode::NoError | ResponseCode::NXDomain => LookupError::NoAddress,
             _ => LookupError::Failed,
         },
+        NetError::Io(error) if NoDescriptor::is_cause_of(error) => LookupError::NoDescriptor,
         NetError::Timeout | NetError::Io(_) | NetError::NoConnections | NetError::Busy => LookupError::Silent,
         _ => LookupError::Failed,
     }

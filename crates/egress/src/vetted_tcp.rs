@@ -1,6 +1,7 @@
 //! TCP connections to destinations that the operator allows, and to no others.
 
 use std::{
+    collections::HashSet,
     io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
@@ -10,19 +11,26 @@ use std::{
     time::Duration,
 };
 
-use domain::{Destinations, RefusedAddress};
+use domain::{Destinations, RefusedAddress, WebhookUrl};
 use hyper::Uri;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::{
     net::TcpStream,
     time::{Instant, timeout},
 };
 use tower_service::Service;
 
-use crate::{connect_error::ConnectError, host::bare_host, own_fault::OwnFault, resolver::Resolver};
+use crate::{
+    connect_error::ConnectError,
+    host::{bare_host, without_brackets},
+    resolver::Resolver,
+};
 
 /// The maximum of addresses of each family that are tried: a network without IPv4 may have no way to any of the first family.
 const OF_A_FAMILY: usize = 4;
+/// The maximum of internal hosts that are remembered. Beyond it, all are learned again.
+const MAX_INTERNAL_HOSTS: usize = 10_000;
 
 /// Resolves a host once, vets every address and tries those that are left, one after the other. The order varies.
 #[derive(Clone)]
@@ -32,17 +40,30 @@ struct Inner {
     destinations: Destinations,
     resolver: Resolver,
     timeout: Duration,
+    /// The hosts of which no address is public, as their latest connections found.
+    internal: Mutex<HashSet<String>>,
 }
 
 impl VettedTcp {
     /// The timeout covers resolving and all addresses of a host together.
     pub(crate) fn new(destinations: Destinations, resolver: Resolver, timeout: Duration) -> Self {
-        Self(Arc::new(Inner { destinations, resolver, timeout }))
+        Self(Arc::new(Inner { destinations, resolver, timeout, internal: Mutex::default() }))
     }
 
     /// A notice for the operator about how names are resolved.
     pub(crate) fn notice(&self) -> Option<String> {
         self.0.resolver.notice()
+    }
+
+    /// Returns whether the host of a receiver's URL had no public address when it was last connected to.
+    pub(crate) fn is_internal(&self, url: &str) -> bool {
+        let Inner { destinations, internal, .. } = &*self.0;
+        if internal.lock().is_empty() {
+            return false;
+        }
+        let url = WebhookUrl::parse(url, usize::MAX, destinations);
+        let host = url.as_ref().ok().and_then(|url| url.as_url().host_str()).map(without_brackets);
+        host.is_some_and(|host| internal.lock().contains(host))
     }
 }
 
@@ -52,6 +73,7 @@ impl Inner {
         let port = uri.port_u16().unwrap_or(443);
         self.destinations.check_port(port).map_err(ConnectError::RefusedPort)?;
         let addresses = varied(self.addresses(bare_host(uri)).await?);
+        self.note(bare_host(uri), &addresses);
         let others = addresses.len() - 1;
         let mut failed = None;
         for (tried, address) in addresses.into_iter().enumerate() {
@@ -72,6 +94,19 @@ impl Inner {
         Err(ConnectError::Tcp { address, others, source })
     }
 
+    /// Notes whether a host with these addresses is internal.
+    fn note(&self, host: &str, addresses: &[IpAddr]) {
+        let mut internal = self.internal.lock();
+        if addresses.iter().any(|address| is_public(*address)) {
+            internal.remove(host);
+        } else if !internal.contains(host) {
+            if internal.len() >= MAX_INTERNAL_HOSTS {
+                internal.clear();
+            }
+            internal.insert(host.to_owned());
+        }
+    }
+
     /// The vetted addresses of a host: at least one.
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         if let Ok(literal) = IpAddr::from_str(host) {
@@ -87,13 +122,28 @@ impl Inner {
 
 /// The failure to report of two. That this machine has no route to an address of one family says nothing of the receiver.
 fn telling(first: Option<(SocketAddr, io::Error)>, next: (SocketAddr, io::Error)) -> (SocketAddr, io::Error) {
-    let is_route = |(address, error): &(SocketAddr, io::Error)| {
-        matches!(OwnFault::of_connect(address.is_ipv4(), error), Some(OwnFault::NoRoute | OwnFault::NoPort))
+    let is_route = |(_, error): &(SocketAddr, io::Error)| {
+        let code = error.raw_os_error();
+        matches!(code, Some(libc::EADDRNOTAVAIL | libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN))
     };
     match first {
         Some(first) if !is_route(&first) && is_route(&next) => first,
         _ => next,
     }
+}
+
+/// Returns whether an address is public.
+#[cfg(not(debug_assertions))]
+fn is_public(address: IpAddr) -> bool {
+    Destinations::is_public(address)
+}
+
+/// Returns whether an address is public. A fault point for tests: so are those in `WEBHOOKS_FAULT_PUBLIC`, separated by commas.
+#[cfg(debug_assertions)]
+fn is_public(address: IpAddr) -> bool {
+    static PUBLIC: std::sync::LazyLock<String> =
+        std::sync::LazyLock::new(|| std::env::var("WEBHOOKS_FAULT_PUBLIC").unwrap_or_default());
+    PUBLIC.split(',').any(|public| public == address.to_string()) || Destinations::is_public(address)
 }
 
 /// The time for one address. Each but the last leaves time for the next ones and for what follows connecting.
@@ -209,6 +259,25 @@ mod tests {
         assert_eq!(told(nowhere(), refused()), Some(libc::ECONNREFUSED));
         assert_eq!(told(nowhere(), nowhere()), Some(libc::ENETUNREACH));
         assert_eq!(telling(None, nowhere()).1.raw_os_error(), Some(libc::ENETUNREACH));
+    }
+
+    #[tokio::test]
+    async fn a_host_is_internal_while_none_of_its_addresses_is_public() {
+        let limit = Duration::from_secs(1);
+        let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+        let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
+        let note = |host: &str, addresses: &[&str]| {
+            tcp.0.note(host, &addresses.iter().map(|address| address.parse().unwrap()).collect::<Vec<_>>());
+        };
+        assert!(!tcp.is_internal("https://a.example/"), "it was never connected to");
+        for (host, url) in [("a.example", "https://A.example:8443/x"), ("::1", "https://[::1]/")] {
+            note(host, &["127.0.0.1", "::1"]);
+            assert!(tcp.is_internal(url), "{url}");
+        }
+        note("a.example", &["127.0.0.1", "8.8.8.8"]);
+        assert!(!tcp.is_internal("https://a.example/") && tcp.is_internal("https://[::1]/"));
+        (0..2 * MAX_INTERNAL_HOSTS).for_each(|number| note(&format!("{number}.example"), &["127.0.0.1"]));
+        assert!(tcp.0.internal.lock().len() <= MAX_INTERNAL_HOSTS);
     }
 
     #[tokio::test]

@@ -71,7 +71,6 @@ pub(crate) fn why(reason: &str) -> &str {
     match reason {
         "no_answer" => "no receiver can be reached from it (name servers, routes, authorities)",
         "clock" => "its clock is more than four minutes from the database's",
-        "no_socket" => "it has no descriptor left, or its machine no local port",
         other => other,
     }
 }

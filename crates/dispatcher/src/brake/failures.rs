@@ -1,4 +1,4 @@
-//! The failures since a receiver last answered: whether they may be our own.
+//! The failures since a receiver last answered: whether no receiver may answer any more.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,21 +8,29 @@ use std::{
 use domain::{TenantId, WebhookId};
 use tokio::time::Instant;
 
-/// The time for which no receiver has answered, and for which attempts have failed, at least.
-const AT_LEAST: Duration = Duration::from_secs(60);
+/// The time for which attempts fail, at least; and the shorter time that is enough with so many failures.
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_secs(5);
+const MANY: usize = 200;
 const HOSTS: usize = 10;
 const TENANTS: usize = 5;
 /// The maximum of webhooks that are remembered. There are enough without the others.
-const MOST: usize = 10_000;
+const MAX_WEBHOOKS: usize = 10_000;
 
-/// The tenants and hosts of the webhooks that failed since the last answer to an attempt or a probe, and when each failed
-/// first.
+/// The webhooks that failed since the last answer to an attempt or a page.
 pub(super) struct Failures {
-    of: HashMap<WebhookId, (TenantId, String, Instant)>,
+    of: HashMap<WebhookId, Failing>,
     /// The last answer to an attempt.
     last_answer: Instant,
-    /// The last answer to an attempt or a probe.
+    /// The last answer to an attempt or a page.
     quiet_since: Instant,
+}
+
+struct Failing {
+    tenant: TenantId,
+    host: String,
+    since: Instant,
+    failures: usize,
 }
 
 impl Failures {
@@ -31,22 +39,23 @@ impl Failures {
         Self { of: HashMap::new(), last_answer: now, quiet_since: now }
     }
 
-    /// A receiver answered an attempt.
+    /// Notes that a receiver answered an attempt.
     pub(super) fn answered(&mut self, now: Instant) {
         self.last_answer = now;
-        self.probed(now);
+        self.forget(now);
     }
 
-    /// A probe reached a receiver.
-    pub(super) fn probed(&mut self, now: Instant) {
+    /// Counts anew: a page reached a receiver, or the brake is released.
+    pub(super) fn forget(&mut self, now: Instant) {
         self.quiet_since = now;
         self.of.clear();
     }
 
-    /// An attempt failed without a word of the receiver.
+    /// Notes that an attempt had no answer, or was not made as its webhook does not answer.
     pub(super) fn failed(&mut self, webhook: WebhookId, tenant: TenantId, host: &str, now: Instant) {
-        if self.of.len() < MOST {
-            self.of.entry(webhook).or_insert_with(|| (tenant, host.to_owned(), now));
+        if self.of.len() < MAX_WEBHOOKS || self.of.contains_key(&webhook) {
+            let first = || Failing { tenant, host: host.to_owned(), since: now, failures: 0 };
+            self.of.entry(webhook).or_insert_with(first).failures += 1;
         }
     }
 
@@ -55,9 +64,9 @@ impl Failures {
         self.last_answer
     }
 
-    /// Returns whether no receiver has answered for a while, and attempts have failed since.
+    /// Returns whether an attempt failed, and nobody has answered for a minute.
     pub(super) fn are_without_answer(&self, now: Instant) -> bool {
-        !self.of.is_empty() && now.saturating_duration_since(self.quiet_since) >= AT_LEAST
+        !self.of.is_empty() && now.saturating_duration_since(self.quiet_since) >= LONG
     }
 
     /// The webhooks that failed.
@@ -65,13 +74,14 @@ impl Failures {
         self.of.keys().copied().collect()
     }
 
-    /// Returns whether the failures of these webhooks are of many hosts and tenants, and have lasted.
-    pub(super) fn are_enough(&self, webhooks: &[WebhookId], now: Instant) -> bool {
-        let failed = || webhooks.iter().filter_map(|webhook| self.of.get(webhook));
-        let tenants: HashSet<_> = failed().map(|(tenant, ..)| tenant).collect();
-        let hosts: HashSet<_> = failed().map(|(_, host, _)| host).collect();
-        let has_lasted = failed().any(|(.., first)| now.saturating_duration_since(*first) >= AT_LEAST);
-        has_lasted && hosts.len() >= HOSTS && tenants.len() >= TENANTS
+    /// Returns whether these webhooks, which were well, are of enough hosts and tenants, and have failed for long enough.
+    pub(super) fn are_enough(&self, well: &[WebhookId], now: Instant) -> bool {
+        let failing = || well.iter().filter_map(|webhook| self.of.get(webhook));
+        let tenants: HashSet<_> = failing().map(|one| one.tenant).collect();
+        let hosts: HashSet<_> = failing().map(|one| &one.host).collect();
+        let lasts_for = |time| failing().any(|one| now.saturating_duration_since(one.since) >= time);
+        let are_many = || failing().map(|one| one.failures).sum::<usize>() >= MANY;
+        hosts.len() >= HOSTS && tenants.len() >= TENANTS && (lasts_for(LONG) || (are_many() && lasts_for(SHORT)))
     }
 }
 
@@ -103,26 +113,44 @@ mod tests {
             let now = Instant::now();
             let failures = failures(now, webhooks, hosts, tenants);
             let are_enough = |at| failures.are_enough(&failures.webhooks(), at);
-            assert_eq!(are_enough(now + AT_LEAST), are, "{webhooks} {hosts} {tenants}");
-            assert!(!are_enough(now + AT_LEAST - Duration::from_millis(1)), "less than a minute");
+            assert_eq!(are_enough(now + LONG), are, "{webhooks} {hosts} {tenants}");
+            let nearly = now + LONG - Duration::from_millis(1);
+            assert!(webhooks >= 200 || !are_enough(nearly), "less than a minute");
         }
     }
 
     #[test]
-    fn any_answer_ends_them_and_one_to_a_probe_is_none_to_an_attempt() {
+    fn two_hundred_failures_are_enough_after_five_seconds() {
+        for (failing, hosts, tenants, are) in
+            [(199, 10, 5, false), (200, 10, 5, true), (2_000, 9, 5, false), (2_000, 10, 4, false)]
+        {
+            let now = Instant::now();
+            let mut failures = Failures::new(now);
+            for number in 0..failing {
+                let (webhook, tenant) = (webhook(number % hosts), Uuid::from_u128(number % tenants).into());
+                failures.failed(webhook, tenant, &format!("{}.example", number % hosts), now);
+            }
+            let are_enough = |at| failures.are_enough(&failures.webhooks(), at);
+            assert_eq!(are_enough(now + SHORT), are, "{failing} {hosts} {tenants}");
+            assert!(!are_enough(now + SHORT - Duration::from_millis(1)), "less than five seconds");
+        }
+    }
+
+    #[test]
+    fn any_answer_ends_them_and_one_to_a_page_is_none_to_an_attempt() {
         let now = Instant::now();
-        let (later, nearly) = (now + AT_LEAST, now + 2 * AT_LEAST - Duration::from_millis(1));
-        for end in [Failures::answered, Failures::probed] {
+        let (later, nearly) = (now + LONG, now + 2 * LONG - Duration::from_millis(1));
+        for end in [Failures::answered, Failures::forget] {
             let mut failures = failures(now, 100, 100, 100);
             assert!(failures.are_without_answer(later));
             end(&mut failures, later);
             assert!(failures.webhooks().is_empty() && !failures.are_without_answer(nearly));
             failures.failed(webhook(1), Uuid::nil().into(), "one.example", later);
             assert!(!failures.are_without_answer(nearly));
-            assert!(failures.are_without_answer(now + 2 * AT_LEAST));
+            assert!(failures.are_without_answer(now + 2 * LONG));
         }
         let mut failures = failures(now, 100, 100, 100);
-        failures.probed(later);
+        failures.forget(later);
         assert_eq!(failures.last_answer(), now, "whoever was well then counts as long as the outage lasts");
         failures.answered(later);
         assert_eq!(failures.last_answer(), later);
@@ -133,28 +161,28 @@ mod tests {
         let now = Instant::now();
         let mut failures = Failures::new(now);
         failures.failed(webhook(99), Uuid::nil().into(), "dead.example", now);
-        let night = now + 100 * AT_LEAST;
+        let night = now + 100 * LONG;
         for number in 0..20 {
             failures.failed(webhook(number), Uuid::from_u128(number).into(), &number.to_string(), night);
         }
         let well: Vec<_> = (0..20).map(webhook).collect();
         assert!(failures.are_without_answer(night));
         assert!(!failures.are_enough(&well, night + Duration::from_secs(5)));
-        assert!(failures.are_enough(&well, night + AT_LEAST));
+        assert!(failures.are_enough(&well, night + LONG));
     }
 
     #[test]
-    fn those_who_were_failing_already_do_not_count() {
+    fn webhooks_that_were_failing_already_do_not_count() {
         let now = Instant::now();
         let failures = failures(now, 20, 20, 20);
         let well = |number: u128| (0..number).map(webhook).collect::<Vec<_>>();
-        assert!(failures.are_enough(&well(10), now + AT_LEAST));
-        assert!(!failures.are_enough(&well(9), now + AT_LEAST));
+        assert!(failures.are_enough(&well(10), now + LONG));
+        assert!(!failures.are_enough(&well(9), now + LONG));
     }
 
     #[test]
     fn the_memory_is_bounded() {
-        let failures = failures(Instant::now(), 2 * MOST as u128, 100, 100);
-        assert_eq!(failures.of.len(), MOST);
+        let failures = failures(Instant::now(), 2 * MAX_WEBHOOKS as u128, 100, 100);
+        assert_eq!(failures.of.len(), MAX_WEBHOOKS);
     }
 }

@@ -139,7 +139,7 @@ async fn a_lack_of_the_whole_has_other_reasons_than_a_share_that_is_taken() {
     assert_eq!(admit(&lanes, owner(1, 1)).await.err(), Some(Refusal::Webhook));
     let _places = lanes.places(LaneKind::Main, 16).await;
     let began = Instant::now();
-    assert_eq!(admit(&lanes, owner(20, 20)).await.err(), Some(Refusal::Places));
+    assert_eq!(admit(&lanes, owner(20, 20)).await.err(), Some(Refusal::Slots));
     assert_eq!(admit(&lanes, owner(1, 1)).await.err(), Some(Refusal::Webhook));
     held.drain(..2);
     held.extend([admit(&lanes, owner(30, 9)).await.ok(), admit(&lanes, owner(31, 9)).await.ok()].into_iter().flatten());

@@ -55,7 +55,7 @@ impl Client {
     }
 
     async fn post(&self, request: Post) -> Answer {
-        timeout(LONG * 2, self.0.post(request)).await.expect("a post that does not end").0
+        timeout(LONG * 2, self.0.post(request)).await.expect("a post that does not end").unwrap()
     }
 }
 

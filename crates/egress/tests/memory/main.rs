@@ -120,7 +120,7 @@ fn post_to(hostility: Hostility) -> (usize, Answer) {
         let post = receiver.post(vec![b'x'; 1000]);
         let before = HEAP.current_usage();
         HEAP.reset_peak_usage();
-        let (answer, _) = egress.post(post).await;
+        let answer = egress.post(post).await.unwrap();
         (HEAP.peak_usage().saturating_sub(before), answer)
     })
 }

@@ -50,8 +50,8 @@ const RELEASE: &str = "DELETE FROM brakes WHERE holder = $1 OR (holder <> 'opera
 const WELL: &str = "SELECT webhook_id FROM webhook_health \
      WHERE webhook_id = ANY ($1) AND last_success_at > now() - interval '1 day' \
      AND (failing_since IS NULL OR failing_since >= $2)";
-/// The next tenants after $1 with active webhooks, each with the URLs of a few hosts, by chance. The index of a tenant's webhooks
-/// finds the tenants.
+/// The next $2 tenants after $1 with active webhooks, and one more to say that there are further ones. Of each a host by chance,
+/// then further hosts. The index of a tenant's webhooks finds the tenants.
 const CANDIDATES: &str = "WITH RECURSIVE tenants AS ( \
        (SELECT tenant_id, 1 AS place FROM webhooks \
          WHERE tenant_id > $1 AND is_active AND deleted_at IS NULL ORDER BY tenant_id LIMIT 1) \
@@ -60,14 +60,14 @@ const CANDIDATES: &str = "WITH RECURSIVE tenants AS ( \
          SELECT w.tenant_id FROM webhooks AS w \
          WHERE w.tenant_id > tenants.tenant_id AND w.is_active AND w.deleted_at IS NULL \
          ORDER BY w.tenant_id LIMIT 1) AS next \
-       WHERE place < $2 \
+       WHERE place <= $2 \
      ) \
      SELECT tenants.tenant_id, place, hosts.url FROM tenants CROSS JOIN LATERAL ( \
-       SELECT url FROM ( \
+       SELECT url, row_number() OVER (ORDER BY random()) AS nth FROM ( \
          SELECT DISTINCT ON (split_part(w.url, '/', 3)) w.url FROM webhooks AS w \
          WHERE w.tenant_id = tenants.tenant_id AND w.is_active AND w.deleted_at IS NULL) AS of_host \
-       ORDER BY random() LIMIT 4) AS hosts \
-     ORDER BY place";
+       ORDER BY nth LIMIT 4) AS hosts \
+     ORDER BY nth, place LIMIT $2 + 1";
 
 #[derive(QueryableByName)]
 struct Webhook {
@@ -150,8 +150,9 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
     }
 
-    /// URLs to find out whether any receiver can be reached: of at most four hosts of each of the next `most` tenants after
-    /// one (`None`: of the first), and the last of these tenants. `None` as the last one: there are no further tenants.
+    /// At most so many URLs to find out whether any receiver can be reached: of a host of each of the next `most` tenants
+    /// after one (`None`: of the first), then of up to three further hosts of each; and the last of these tenants. `None` as
+    /// the last one: there are no further tenants.
     ///
     /// # Errors
     /// When the database does not answer.
@@ -163,8 +164,11 @@ impl Ledger {
         let query = diesel::sql_query(CANDIDATES)
             .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), TenantId::as_uuid))
             .bind::<Integer, _>(i32::from(most));
-        let rows: Vec<Candidate> = self.run("receivers_to_probe", async |conn| Ok(query.load(conn).await?)).await?;
-        let last = rows.last().filter(|row| row.place == i32::from(most)).map(|row| row.tenant_id.into());
+        let mut rows: Vec<Candidate> = self.run("receivers_to_probe", async |conn| Ok(query.load(conn).await?)).await?;
+        let (all, last) = (rows.len(), i32::from(most));
+        rows.retain(|row| row.place <= last);
+        let has_further = rows.len() < all;
+        let last = rows.iter().find(|row| has_further && row.place == last).map(|row| row.tenant_id.into());
         Ok((rows.into_iter().map(|row| row.url).collect(), last))
     }
 }

@@ -223,8 +223,8 @@ pub struct Egress {
     /// Name servers; an empty list means those of the system, after its `/etc/hosts`.
     #[serde(deserialize_with = "parse::addresses")]
     pub name_servers: Vec<SocketAddr>,
-    /// A host to which a TLS connection can be made while receivers can be reached. Nothing is sent. Read it by
-    /// [`Egress::canary`].
+    /// A host to which a TLS connection can be made while receivers can be reached: dispatchers stop if neither can be, also
+    /// with few tenants. Nothing is sent. Read it by [`Egress::canary`].
     #[serde(default, deserialize_with = "parse::optional_http_url")]
     pub canary_url: Option<Url>,
     /// How long an unused connection is kept; longer than zero.
@@ -247,7 +247,7 @@ impl Egress {
             .without_hosts(self.denied_host_suffixes.clone())
     }
 
-    /// The URL that dispatchers ask, by GET, whether receivers can be reached.
+    /// The URL to which dispatchers connect to find out whether receivers can be reached.
     ///
     /// # Errors
     /// When deliveries may not go there.

@@ -1,11 +1,14 @@
-//! A dispatcher that may open too few descriptors lowers its slots.
+//! A dispatcher that may open too few descriptors lowers its slots. One that has none left makes its attempts a minute later.
+
+use std::{process::Command, time::Duration};
 
 use end_to_end::{
     events::Event,
+    name_server::{NameServer, Say},
     processes::Process,
-    receiver::always,
+    receiver::{Receiver, always},
     system::{Options, Subscriber, TestSystem, metric, wait_ready},
-    wait::SOON,
+    wait::{SOON, until},
 };
 
 use crate::startup::waiting::{is_up, logs};
@@ -32,4 +35,45 @@ async fn a_dispatcher_with_few_descriptors_lowers_its_slots_and_says_what_to_do(
     let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     receiver.wait_for(1, SOON).await;
+}
+
+fn limit(dispatcher: &Process, descriptors: &str) {
+    let (pid, limit) = (dispatcher.pid().to_string(), format!("--nofile={descriptors}:"));
+    assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_without_a_descriptor_is_made_a_minute_later_and_not_charged() {
+    let server = NameServer::start(|_, _| Say::Addresses(vec![[127, 0, 0, 1].into()])).await;
+    let settings =
+        vec![("EGRESS__NAME_SERVERS", server.address().to_string()), ("EGRESS__MAX_IDLE_PER_HOST", "0".to_owned())];
+    let options = Options { dispatchers: 0, schedule: "60s,120s", settings, ..Options::default() };
+    let system = TestSystem::running(options).await;
+    let dispatcher = Process::start("dispatcher", &system.variables).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    let (admin, port) = (system.admin(tenant).await, receiver.addr().port());
+    // The look-up of a name takes a descriptor as well.
+    for host in ["127.0.0.1", "one.receiver.example"] {
+        admin.create(&format!("https://{host}:{port}/"), &["quote.closed"]).await;
+    }
+    let publish = async || system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    publish().await;
+    receiver.wait_for(2, SOON).await;
+    let soft = std::fs::read_to_string(format!("/proc/{}/limits", dispatcher.pid())).unwrap();
+    let soft = soft.lines().find(|line| line.starts_with("Max open files")).unwrap().split_whitespace().nth(3).unwrap();
+    limit(&dispatcher, "1");
+    publish().await;
+    let waiting = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempts = 0 \
+                       AND next_attempt_at BETWEEN now() + interval '30 seconds' AND now() + interval '60 seconds'";
+    until("both wait for a minute", SOON, || async { system.count(waiting).await == 2 }).await;
+    system.upstream.wait_ready(&system.names.retry(Duration::from_secs(60)), 2, SOON).await;
+    limit(&dispatcher, soft);
+    receiver.wait_for(4, Duration::from_secs(90)).await;
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 1";
+    until("all succeed at once", SOON, || async { system.count(done).await == 4 }).await;
+    let skipped = r#"webhooks_jobs_skipped_total{reason="no_descriptor"}"#;
+    assert_eq!(metric(dispatcher.ops, skipped).await, 2.0);
+    assert_eq!(metric(dispatcher.ops, "webhooks_brake{").await, 0.0);
+    let failed = "SELECT count(*) FROM attempts WHERE outcome <> 'success'";
+    assert_eq!(system.count(failed).await, 0);
 }

@@ -1,0 +1,123 @@
+//! Pages of receivers that are asked concurrently, without an attempt, whether any can be reached.
+
+use std::{collections::HashMap, time::Duration};
+
+use domain::{Destinations, TenantId, WebhookUrl};
+use egress::Egress;
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use ledger::Ledger;
+use tokio::time::timeout;
+
+use crate::metrics::Brakes;
+
+/// The receivers of a page, of as many tenants if there are so many, and the time in which one of them has to be reached.
+const PAGE: u16 = 200;
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Asks pages of receivers.
+pub(crate) struct Pages {
+    pub(crate) ledger: Ledger,
+    pub(crate) egress: Egress,
+    pub(crate) destinations: Destinations,
+    pub(crate) canary: Option<WebhookUrl>,
+    pub(crate) shown: Brakes,
+}
+
+/// The way through the receivers of all tenants, page by page.
+#[derive(Default)]
+pub(super) struct Round {
+    /// The last tenant of the page before.
+    after: Option<TenantId>,
+    /// True if a page of this round had somebody to ask.
+    has_asked: bool,
+}
+
+/// What a page found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A receiver, or the canary, can be reached.
+    Reached,
+    /// None of the receivers can be.
+    Unreached,
+    /// There was nobody to ask. That proves nothing.
+    Nobody,
+    /// In a whole round, there was nobody to ask.
+    NobodyAtAll,
+}
+
+impl Pages {
+    /// Asks the next page. The ledger's silence proves as little as an empty page.
+    pub(super) async fn ask(&self, round: &mut Round) -> Found {
+        let urls = match self.ledger.receivers_to_probe(round.after, PAGE).await {
+            Ok((urls, last)) => {
+                round.has_asked &= round.after.is_some();
+                round.after = last;
+                urls
+            }
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "no receivers to ask");
+                return Found::Nobody;
+            }
+        };
+        let is_reached = self.reach_any_of(&urls).await;
+        round.has_asked |= is_reached.is_some();
+        match is_reached {
+            Some(is_reached) => {
+                self.shown.probed(is_reached);
+                if is_reached { Found::Reached } else { Found::Unreached }
+            }
+            None if round.after.is_none() && !round.has_asked => Found::NobodyAtAll,
+            None => Found::Nobody,
+        }
+    }
+
+    /// Returns whether a receiver or the canary is reached. `None`: there is no receiver to ask, and no canary that answers.
+    async fn reach_any_of(&self, urls: &[String]) -> Option<bool> {
+        let of_hosts: HashMap<&str, &String> = urls.iter().map(|url| (host(url), url)).collect();
+        let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.destinations).ok());
+        let mut asking: FuturesUnordered<_> = parsed.map(|url| self.reach_receiver(url).boxed()).collect();
+        asking.extend(self.canary.iter().map(|url| self.reach(url).map(|reached| reached.filter(|is| *is)).boxed()));
+        let mut any = None;
+        while let Some(is_reached) = asking.next().await {
+            any = any.max(is_reached);
+            if any == Some(true) {
+                break;
+            }
+        }
+        any
+    }
+
+    /// Returns whether a receiver is reached. `None`: it is internal, or was not asked.
+    async fn reach_receiver(&self, url: WebhookUrl) -> Option<bool> {
+        let is_reached = self.reach(&url).await;
+        is_reached.filter(|_| !self.egress.is_internal(url.as_str()))
+    }
+
+    /// Returns whether a URL is reached in time. `None`: no descriptor is left.
+    async fn reach(&self, url: &WebhookUrl) -> Option<bool> {
+        timeout(PAGE_TIMEOUT, self.egress.reaches(url)).await.unwrap_or(Ok(false)).ok()
+    }
+}
+
+/// The host and port of a URL.
+pub(super) fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_its_port_and_nothing_behind_it() {
+        for url in [
+            "https://a.example:8443/x",
+            "https://a.example:8443?x",
+            "https://a.example:8443#x",
+            "https://a.example:8443",
+        ] {
+            assert_eq!(host(url), "a.example:8443");
+        }
+    }
+}
