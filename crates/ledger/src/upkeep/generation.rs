@@ -102,9 +102,8 @@ const READ: &str = "SELECT id, rebuilding, rebuild_began_at, rebuild_due, rebuil
 const PLAN: &str = "UPDATE broker_generation SET rebuilding = $1, rebuild_began_at = NULL";
 const REACH: &str = "UPDATE broker_generation SET rebuild_began_at = $1, rebuild_due = $2, rebuild_due_id = $3, \
      rebuild_is_backwards = $4, rebuild_untried = $5";
-const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, verified_at = now(), rebuilding = NULL, \
-     rebuild_began_at = NULL WHERE rebuilding IS NOT NULL";
-const VERIFY: &str = "UPDATE broker_generation SET verified_at = now() WHERE verified_at < now() - interval '1 minute'";
+const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, rebuilding = NULL, rebuild_began_at = NULL \
+     WHERE rebuilding IS NOT NULL";
 
 impl Leader {
     /// Reads the generation.
@@ -144,14 +143,6 @@ impl Leader {
     /// When the database does not answer.
     pub async fn rebuild_finish(&mut self) -> Result<(), LedgerError> {
         self.run("rebuild_finish", async |conn| diesel::sql_query(FINISH).execute(conn).await.map(|_| ())).await
-    }
-
-    /// Notes that the sentinel queue is there, at most once a minute.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn generation_verify(&mut self) -> Result<(), LedgerError> {
-        self.run("generation_verify", async |conn| diesel::sql_query(VERIFY).execute(conn).await.map(|_| ())).await
     }
 }
 

@@ -247,7 +247,7 @@ fn locks(server: &ServerCondition, seen: &DatabaseSeen, settings: &SettingsSeen)
     }
     let days = whole(settings.keep.as_secs().div_ceil(86_400)).saturating_add(OTHER_DAYS);
     // Days in which a delivery waits are kept for longer.
-    let present = seen.days.as_ref().map_or(0, |days| days.whole.len() + days.partial.len());
+    let present = seen.days.as_ref().map_or(0, |days| days.made.len());
     let days = days.max(i64::try_from(present).unwrap_or(i64::MAX));
     let services = seen.connections.iter().flatten().filter(|one| one.name == "api-service");
     let services = services.map(|one| processes_of(one, pool)).sum::<i64>().max(1);

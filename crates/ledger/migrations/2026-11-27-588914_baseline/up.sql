@@ -95,7 +95,8 @@ CREATE TABLE attempts (
 
 -- Deliveries that are not `succeeded`, except pending ones without a due time: a narrow row each. Triggers of
 -- `deliveries` write them, so a first attempt that succeeds writes nothing here. Read by the log, recoveries, the
--- leader's searches for waiting deliveries, and the doctor. Retention deletes those of the days that it drops.
+-- leader's searches for waiting deliveries, and the doctor. An erasure deletes them with their deliveries, and
+-- retention those of the days that it drops.
 CREATE TABLE unsuccessful_deliveries (
     delivery_id     uuid PRIMARY KEY,
     webhook_id      uuid NOT NULL,
@@ -205,7 +206,6 @@ CREATE TABLE requeued_jobs (
 CREATE TABLE broker_generation (
     is_only              boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     id                   uuid,
-    verified_at          timestamptz,
     rebuilding           uuid,
     rebuild_began_at     timestamptz,
     rebuild_due          timestamptz,
@@ -343,9 +343,7 @@ CREATE DOMAIN known_delivery AS boolean CONSTRAINT delivery_is_known CHECK (VALU
 -- row there has one writer at a time.
 CREATE FUNCTION keep_unsuccessful_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM unsuccessful_deliveries WHERE delivery_id = OLD.id;
-    ELSIF NEW.state = 'succeeded' OR NEW.state = 'pending' AND NEW.next_attempt_at IS NULL THEN
+    IF NEW.state = 'succeeded' OR NEW.state = 'pending' AND NEW.next_attempt_at IS NULL THEN
         DELETE FROM unsuccessful_deliveries WHERE delivery_id = NEW.id;
     ELSE
         INSERT INTO unsuccessful_deliveries (delivery_id, webhook_id, state, next_attempt_at)
@@ -364,9 +362,6 @@ CREATE TRIGGER unsuccessful_updated AFTER UPDATE ON deliveries FOR EACH ROW
         OLD.state <> 'succeeded' AND (OLD.state <> 'pending' OR OLD.next_attempt_at IS NOT NULL)
         OR NEW.state <> 'succeeded' AND (NEW.state <> 'pending' OR NEW.next_attempt_at IS NOT NULL)
     )
-    EXECUTE FUNCTION keep_unsuccessful_deliveries();
-CREATE TRIGGER unsuccessful_deleted AFTER DELETE ON deliveries FOR EACH ROW
-    WHEN (OLD.state <> 'succeeded' AND (OLD.state <> 'pending' OR OLD.next_attempt_at IS NOT NULL))
     EXECUTE FUNCTION keep_unsuccessful_deliveries();
 
 -- A time as the API writes it.
