@@ -68,4 +68,5 @@ pub use upkeep::{
     leftovers::{Cleared, retained_tables},
     partitions::Day,
     retention::{HeldEnded, Part, Removal, Removed},
+    untried::Indexed,
 };

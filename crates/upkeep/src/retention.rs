@@ -216,7 +216,7 @@ impl<'a> Retention<'a> {
 }
 
 /// The earlier of two clocks, unless they are too far apart.
-fn earlier(database: OffsetDateTime, local: OffsetDateTime) -> Option<OffsetDateTime> {
+pub(crate) fn earlier(database: OffsetDateTime, local: OffsetDateTime) -> Option<OffsetDateTime> {
     ((local - database).abs() <= APART).then(|| database.min(local))
 }
 

@@ -1,5 +1,6 @@
 //! What is too old goes and what waits stays, without holding anybody up.
 mod bodies;
+mod cursor;
 mod days;
 mod held;
 mod leftovers;

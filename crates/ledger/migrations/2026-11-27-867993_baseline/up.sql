@@ -58,7 +58,8 @@ END $$;
 --
 -- An id begins with the milliseconds of the event's timestamp, so ranges of ids are ranges of days. No index names
 -- `state` or `next_attempt_at`: the update of an attempt stays in its page (HOT). `next_attempt_at` is null before the
--- first attempt, unless that was postponed, asked for, or accepted more than a day after the event's timestamp.
+-- first attempt, unless that was postponed, asked for, or accepted more than a day after the event's timestamp, or
+-- the leader's cursor has passed (`broker_generation.indexed_before`).
 CREATE TABLE deliveries (
     id              uuid PRIMARY KEY, -- see `derived_id`
     webhook_id      uuid NOT NULL,
@@ -202,16 +203,17 @@ CREATE TABLE requeued_jobs (
 -- such queue, it has lost its disk, and with it every job. A rebuild declares the queue of `rebuilding` first,
 -- publishes the jobs of all waiting deliveries, and makes that queue the one to believe in. Its cursors are the last
 -- delivery of those with a due time (`rebuild_due`: null at the end), and of those without one (`rebuild_untried`: the
--- least id at the end). The leader writes and reads the one row; the doctor reads it.
+-- least id at the end). `indexed_before` is a cursor over the ids of deliveries: each waiting one before it has a due
+-- time, and so a row in `unsuccessful_deliveries`. The leader writes and reads the one row; the doctor reads it.
 CREATE TABLE broker_generation (
-    is_only              boolean PRIMARY KEY DEFAULT true CHECK (is_only),
-    id                   uuid,
-    rebuilding           uuid,
-    rebuild_began_at     timestamptz,
-    rebuild_due          timestamptz,
-    rebuild_due_id       uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
-    rebuild_is_backwards boolean NOT NULL DEFAULT false, -- it has reached the latest due time, and turned back
-    rebuild_untried      uuid NOT NULL DEFAULT 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+    is_only          boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    id               uuid,
+    indexed_before   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    rebuilding       uuid,
+    rebuild_began_at timestamptz,
+    rebuild_due      timestamptz,
+    rebuild_due_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    rebuild_untried  uuid NOT NULL DEFAULT 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 );
 
 INSERT INTO broker_generation DEFAULT VALUES;
