@@ -240,6 +240,8 @@ async fn leader_steps(system: &System) {
                 WHERE id IN (SELECT id FROM deliveries WHERE state = 'succeeded' ORDER BY id LIMIT 10)",
         )
         .await;
+    // As if it had passed all days: nothing of today would be removed.
+    system.sql(&format!("UPDATE broker_generation SET indexed_before = '{}'", Uuid::max())).await;
     let after = |id| Place { due: OffsetDateTime::UNIX_EPOCH, id };
     let latest = Place { due: now + keep, id: Uuid::max() };
     for kind in 0..10 {
@@ -257,10 +259,8 @@ async fn leader_steps(system: &System) {
             }
             3 => drop(leader.leftovers_clear(now - keep).await.unwrap()),
             _ => {
-                let days = leader.days_old(now + keep + Duration::from_secs(2 * 86_400), keep).await.unwrap();
-                let today = *days.iter().find(|day| day.to_string() == now.date().to_string()).unwrap();
                 let part = if kind == 4 { Part::Log } else { Part::Bodies };
-                drop(leader.removal_step(&Removal::of(today, part)).await.unwrap());
+                assert!(leader.removal_step(&Removal::of(now.date().into(), part)).await.unwrap().rest.is_some());
             }
         };
         let times = if kind == 3 { 24 } else { 1 };

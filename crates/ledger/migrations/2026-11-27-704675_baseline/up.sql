@@ -18,6 +18,7 @@ CREATE TABLE webhooks (
     secret_sealed bytea NOT NULL,
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
+    paused_at     timestamptz, -- the beginning of its latest pause; null if it was inactive from the beginning, or never
     deleted_at    timestamptz
 );
 
@@ -409,49 +410,3 @@ CREATE TRIGGER health_updated AFTER UPDATE ON webhook_health FOR EACH ROW
         OR NEW.failing_since IS NULL AND (OLD.failing_notices > 0 OR NEW.last_dropped > 0)
     )
     EXECUTE FUNCTION add_health_notices();
-
--- Copies deliveries of a day, their attempts and their events, into the tables that are about to replace the day's
--- partitions. Retention makes these tables: where it removes bodies alone, only that of the events.
-CREATE FUNCTION copy_kept(day text, ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF to_regclass(format('deliveries_%s_kept', day)) IS NOT NULL THEN
-        EXECUTE format(
-            'INSERT INTO deliveries_%1$s_kept SELECT * FROM deliveries_%1$s WHERE id = ANY ($1) ON CONFLICT DO NOTHING', day
-        ) USING ids;
-        EXECUTE format(
-            'INSERT INTO attempts_%1$s_kept SELECT * FROM attempts_%1$s WHERE delivery_id = ANY ($1) '
-            'ON CONFLICT DO NOTHING', day
-        ) USING ids;
-    END IF;
-    EXECUTE format(
-        'INSERT INTO events_%1$s_kept SELECT e.* FROM deliveries_%1$s AS d '
-        'CROSS JOIN LATERAL (SELECT tenant_id FROM webhooks WHERE id = d.webhook_id LIMIT 1) AS w '
-        'CROSS JOIN LATERAL (SELECT * FROM events_%1$s AS e WHERE e.occurred_at = moment_of(d.id) AND e.id = d.event_id '
-        'AND e.tenant_id = w.tenant_id AND e.event_type = d.event_type LIMIT 1) AS e '
-        'WHERE d.id = ANY ($1) ON CONFLICT DO NOTHING', day
-    ) USING ids;
-END
-$$;
-
--- Repeats changes of an old day's deliveries in those tables. Retention adds a trigger that calls it to `deliveries_<day>`
--- before it copies waiting deliveries. An attempt is recorded with a change of its delivery, and an event is deleted with
--- its deliveries, so attempts and events need no trigger.
-CREATE FUNCTION repeat_in_kept() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    day text := right(TG_TABLE_NAME, 8);
-BEGIN
-    IF TG_OP <> 'INSERT' AND to_regclass(format('deliveries_%s_kept', day)) IS NOT NULL THEN
-        EXECUTE format('DELETE FROM deliveries_%s_kept WHERE id = $1', day) USING OLD.id;
-        EXECUTE format('DELETE FROM attempts_%s_kept WHERE delivery_id = $1', day) USING OLD.id;
-    END IF;
-    IF TG_OP = 'DELETE' THEN
-        EXECUTE format(
-            'DELETE FROM events_%s_kept WHERE occurred_at = moment_of($1) AND id = $2 AND event_type = $3 '
-            'AND tenant_id = (SELECT tenant_id FROM webhooks WHERE id = $4)', day
-        ) USING OLD.id, OLD.event_id, OLD.event_type, OLD.webhook_id;
-    ELSIF NEW.state IN ('pending', 'retrying') THEN
-        PERFORM copy_kept(day, ARRAY[NEW.id]);
-    END IF;
-    RETURN NULL;
-END
-$$;
