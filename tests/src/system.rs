@@ -468,7 +468,7 @@ impl System {
     /// Makes the ledger expect a generation that the broker does not have.
     pub async fn lose_generation(&self) {
         let lost = self.generations().await;
-        self.sql("UPDATE broker_generation SET id = gen_random_uuid(), verified_at = now()").await;
+        self.sql("UPDATE broker_generation SET id = gen_random_uuid()").await;
         for lost in lost {
             self.upstream.delete_queue(&self.names.generation(lost)).await;
         }

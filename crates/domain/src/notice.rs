@@ -35,7 +35,7 @@ pub enum NoticeType {
     /// A user deleted it.
     #[strum(serialize = "webhook.deleted")]
     Deleted,
-    /// It has been paused for so long that its held deliveries are about to be cancelled.
+    /// It has been paused, or slow, for so long that its held deliveries are about to be cancelled.
     #[strum(serialize = "webhook.expiring")]
     Expiring,
 }
@@ -170,12 +170,18 @@ fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
         NoticeType::Paused => format!("{user} paused the webhook \"{name}\"."),
         NoticeType::Activated => format!("{user} activated the webhook \"{name}\"."),
         NoticeType::Deleted => format!("{user} deleted the webhook \"{name}\"."),
-        NoticeType::Expiring => format!(
-            "The webhook \"{name}\" is paused, and holds deliveries since {}. They will be cancelled after {} unless the \
-             webhook is activated; later ones follow without a further notice.",
-            text("held_since"),
-            text("cancelled_after"),
-        ),
+        NoticeType::Expiring => {
+            let (why, unless) = match text("reason") {
+                "slow" => ("has a receiver that is too slow", "it becomes quick enough"),
+                _ => ("is paused", "the webhook is activated"),
+            };
+            format!(
+                "The webhook \"{name}\" {why}, and has held deliveries since {}. The first of them will be cancelled after \
+                 {} unless {unless}; later ones follow, each with the day of its event.",
+                text("held_since"),
+                text("cancelled_after"),
+            )
+        }
     }
 }
 
@@ -244,10 +250,21 @@ mod tests {
             ),
             (
                 NoticeType::Expiring,
-                json!({"held_since": "2026-01-01T09:30:00Z", "cancelled_after": "2026-04-01T09:30:00Z"}),
-                "The webhook \"orders\" is paused, and holds deliveries since 2026-01-01T09:30:00Z. They will be \
-                 cancelled after 2026-04-01T09:30:00Z unless the webhook is activated; later ones follow without a \
-                 further notice.",
+                json!({
+                    "reason": "paused", "held_since": "2026-01-01T09:30:00Z", "cancelled_after": "2026-02-01T00:00:00Z"
+                }),
+                "The webhook \"orders\" is paused, and has held deliveries since 2026-01-01T09:30:00Z. The first of them \
+                 will be cancelled after 2026-02-01T00:00:00Z unless the webhook is activated; later ones follow, each \
+                 with the day of its event.",
+            ),
+            (
+                NoticeType::Expiring,
+                json!({
+                    "reason": "slow", "held_since": "2026-01-01T09:30:00Z", "cancelled_after": "2026-02-01T00:00:00Z"
+                }),
+                "The webhook \"orders\" has a receiver that is too slow, and has held deliveries since \
+                 2026-01-01T09:30:00Z. The first of them will be cancelled after 2026-02-01T00:00:00Z unless it becomes \
+                 quick enough; later ones follow, each with the day of its event.",
             ),
             (
                 NoticeType::Dropping,

@@ -86,7 +86,6 @@ impl App {
             interval: settings.reconcile.interval,
             grace: settings.reconcile.grace,
             kept: settings.retention.kept(),
-            held: settings.retention.held,
             failing: failing(&settings.notices),
             metrics: upkeep_metrics,
         };

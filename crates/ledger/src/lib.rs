@@ -67,5 +67,6 @@ pub use upkeep::{
     leader::{Candidate, Leader},
     leftovers::{Cleared, retained_tables},
     partitions::Day,
-    retention::{HeldEnded, Part, Removal, Removed},
+    retention::{Expiring, Part, Removal, Removed},
+    untried::Indexed,
 };

@@ -12,6 +12,7 @@ diesel::table! {
         secret_sealed -> Binary,
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
+        paused_at -> Nullable<Timestamptz>,
         deleted_at -> Nullable<Timestamptz>,
     }
 }

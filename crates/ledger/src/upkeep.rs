@@ -8,3 +8,4 @@ pub(crate) mod leader;
 pub(crate) mod leftovers;
 pub(crate) mod partitions;
 pub(crate) mod retention;
+pub(crate) mod untried;

@@ -92,7 +92,7 @@ fn two_urls_are_enough() {
     );
     let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
     let kept = settings.retention.kept();
-    assert_eq!((kept.log, kept.bodies, settings.retention.held), (days(30), days(30), days(90)));
+    assert_eq!((kept.log, kept.bodies), (days(30), days(30)));
     assert_eq!((settings.limits.name_chars, settings.limits.url_chars), (255, 2048));
     assert_eq!((settings.limits.request_body_bytes, settings.limits.webhooks_per_tenant), (65_536, 100));
     assert_eq!(settings.limits.event_data_bytes, 262_144);
@@ -122,10 +122,9 @@ fn history_is_kept_for_two_days_at_least() {
 fn bodies_are_kept_no_longer_than_the_log() {
     let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
     for (bodies, expected) in [("7days", 7), ("30days", 30), ("31days", 30)] {
-        let settings =
-            load(&[("WEBHOOKS__RETENTION__BODIES", bodies), ("WEBHOOKS__RETENTION__HELD", "14days")]).unwrap();
+        let settings = load(&[("WEBHOOKS__RETENTION__BODIES", bodies)]).unwrap();
         let kept = settings.retention.kept();
-        assert_eq!((kept.log, kept.bodies, settings.retention.held), (days(30), days(expected), days(14)), "{bodies}");
+        assert_eq!((kept.log, kept.bodies), (days(30), days(expected)), "{bodies}");
     }
 }
 

@@ -68,6 +68,7 @@ impl Upkeep {
                     tracing::warn!(error, "comparing the ledger with the queues failed; trying again");
                 }
             }
+            tolerate("moving the cursor of untried deliveries", reconciler.index_untried(&mut leader).await)?;
             let archive_age = tolerate("reading the age of the archive", leader.archive_age().await)?.flatten();
             self.metrics.archive_age.set(archive_age.unwrap_or_default());
             self.tell_failing(&mut leader).await?;

@@ -8,6 +8,7 @@ mod reconciler;
 mod requeue;
 mod retention;
 mod search;
+mod untried;
 mod upkeep;
 mod working_time;
 

@@ -26,7 +26,6 @@ pub struct Metrics {
     pub(crate) transaction_age: Gauge,
     pub(crate) archive_age: Gauge<f64, AtomicU64>,
     pub(crate) days: Counter,
-    pub(crate) copied: Counter,
     pub(crate) ended: Counter,
 }
 
@@ -71,7 +70,7 @@ impl Metrics {
         );
         registry.register(
             "webhooks_retention_behind_days",
-            "Days older than the retention whose logs are not removed yet",
+            "Days whose time is over, and whose logs are not removed yet",
             metrics.days_behind.clone(),
         );
         registry.register(
@@ -86,13 +85,8 @@ impl Metrics {
         );
         registry.register("webhooks_retention_days", "Days whose partitions were dropped", metrics.days.clone());
         registry.register(
-            "webhooks_retention_copied",
-            "Deliveries that were copied before their day was dropped",
-            metrics.copied.clone(),
-        );
-        registry.register(
             "webhooks_retention_ended",
-            "Deliveries cancelled after they were held for too long",
+            "Deliveries that still waited when their day was dropped, and were cancelled",
             metrics.ended.clone(),
         );
         metrics

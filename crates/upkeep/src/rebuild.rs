@@ -39,8 +39,8 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Publishes the job of every delivery that waits, in chunks: in turn one of deliveries with a due time, those of
-    /// the last hour and of the future first, and one of untried deliveries, the newest first. First declares the
+    /// Publishes the job of every delivery that waits, in chunks: in turn one of deliveries with a due time, the
+    /// most overdue first, and one of untried deliveries, the newest first, to the cursor (`untried.rs`). First declares the
     /// sentinel of the new generation. While that queue exists, so do the jobs published since, and a new leader
     /// continues at the cursor. If it is gone again, the rebuild begins anew.
     pub(crate) async fn rebuild(&self, leader: &mut Leader, known: Generation) -> Result<&'static str, Trouble> {
@@ -52,7 +52,7 @@ impl Reconciler<'_> {
         while cursor.due().is_some() || cursor.untried().is_some() {
             for (stream, after) in [cursor.due(), cursor.untried()].into_iter().flatten() {
                 let last = self.enqueue_chunk(leader, &mut rebuild, stream, after).await?;
-                cursor.advance(stream, last, since);
+                cursor.advance(stream, last, known.indexed_before);
                 leader.rebuild_reach(since, &cursor).await?;
             }
         }
@@ -114,9 +114,8 @@ impl Reconciler<'_> {
         // The database's time, after the queue is declared: jobs of what commits later are published to this
         // generation.
         let since = leader.now().await?;
-        let first = RebuildCursor::first(since);
-        leader.rebuild_reach(since, &first).await?;
-        Ok(Some((since, first)))
+        leader.rebuild_reach(since, &RebuildCursor::FIRST).await?;
+        Ok(Some((since, RebuildCursor::FIRST)))
     }
 
     /// Publishes jobs. Tries refused ones again, without the others, until the queue takes them. To begin the chunk

@@ -5,6 +5,7 @@ use std::time::Duration;
 use broker::{BrokerError, Presence};
 use ledger::{Generation, Leader, LedgerError};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::{search::Search, upkeep::Upkeep, working_time::WorkingTime};
 
@@ -55,7 +56,7 @@ impl<'a> Reconciler<'a> {
     pub(crate) async fn pass(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
         let known = leader.generation().await?;
         match self.broker_data(known).await? {
-            BrokerData::Kept => leader.generation_verify().await?,
+            BrokerData::Kept => {}
             BrokerData::Doubtful => {
                 self.forget();
                 return Ok("doubtful");
@@ -69,7 +70,7 @@ impl<'a> Reconciler<'a> {
                 return self.rebuild(leader, known).await;
             }
         }
-        self.find_lost(leader).await
+        self.find_lost(leader, known.indexed_before).await
     }
 
     async fn broker_data(&mut self, known: Generation) -> Result<BrokerData, Trouble> {
@@ -92,11 +93,11 @@ impl<'a> Reconciler<'a> {
         })
     }
 
-    async fn find_lost(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
+    async fn find_lost(&mut self, leader: &mut Leader, indexed_before: Uuid) -> Result<&'static str, Trouble> {
         let now = leader.now().await?;
         let has_room = self.look(now).await?;
         let lost = self.working_time.lost_before(now, self.upkeep.grace).filter(|_| has_room);
-        let jobs = self.search(leader, now, lost).await?;
+        let jobs = self.search(leader, now, lost, indexed_before).await?;
         let overdue = self.search.oldest_due().map(|due| (now - due).as_seconds_f64().max(0.0));
         self.upkeep.metrics.oldest_overdue.set(overdue.unwrap_or_default());
         if jobs > 0 {

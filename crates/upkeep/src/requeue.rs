@@ -17,60 +17,48 @@ use crate::{
 
 /// Rows of the ledger in a chunk: some tens of milliseconds.
 const ROWS: u32 = 10_000;
-/// Younger ids are walked through again and again, and older ones once in each [`NET`]. Ingest gives the deliveries of
-/// events that are older than a day a due time.
-const LATELY: time::Duration = time::Duration::days(2);
-const NET: time::Duration = time::Duration::DAY;
 
-/// A pass: what it may still do, the database's time when it began, the time before which lost jobs were due, and a
-/// publishing connection of its own, so that the hot path never waits. The connection is made for the first lost job
-/// and closed with the pass.
+/// A pass: what it may still do, the database's time when it began, the time before which lost jobs were due, the cursor of
+/// untried deliveries, and a publishing connection of its own, so that the hot path never waits. The connection is made
+/// for the first lost job and closed with the pass.
 struct Pass {
     pace: Pace,
     now: OffsetDateTime,
     lost: Option<OffsetDateTime>,
+    indexed_before: Uuid,
     publisher: Option<(Publisher, DropGuard)>,
     jobs: usize,
 }
 
 impl Reconciler<'_> {
-    /// Continues the searches. `now`: the database's time; `lost`: the time before which lost jobs were due. Returns
-    /// how many lost jobs it found.
+    /// Continues the searches. `now`: the database's time; `lost`: the time before which lost jobs were due;
+    /// `indexed_before`: the cursor of untried deliveries. Returns how many lost jobs it found.
     pub(crate) async fn search(
         &mut self,
         leader: &mut Leader,
         now: OffsetDateTime,
         lost: Option<OffsetDateTime>,
+        indexed_before: Uuid,
     ) -> Result<usize, Trouble> {
         let pace = Pace::new(self.upkeep.interval, Instant::now());
-        let mut pass = Pass { pace, now, lost, publisher: None, jobs: 0 };
+        let mut pass = Pass { pace, now, lost, indexed_before, publisher: None, jobs: 0 };
         self.search_on(leader, Scope::Due, &mut pass).await?;
         self.look_at_oldest_untried(leader, &mut pass).await?;
         if lost.is_some() {
             self.search_on(leader, Scope::New, &mut pass).await?;
         }
-        self.search_on(leader, Scope::Lately, &mut pass).await?;
-        let is_time = self.search.older_began.is_none_or(|began| now - began >= NET);
-        if self.search.older.is_none() && is_time && lost.is_some() {
-            self.search.older = Some(before_all(Uuid::nil()));
-            self.search.older_began = Some(now);
-        }
-        if self.search.older.is_some() {
-            self.search_on(leader, Scope::Older, &mut pass).await?;
-        }
+        self.search_on(leader, Scope::Untried, &mut pass).await?;
         Ok(pass.jobs)
     }
 
     /// Continues a search, chunk after chunk, until the end of its round or of its half of the rows that are left.
     async fn search_on(&mut self, leader: &mut Leader, scope: Scope, pass: &mut Pass) -> Result<(), Trouble> {
-        let border = DeliveryId::bound_at(pass.now - LATELY);
         let until = pass.lost.unwrap_or(pass.now) - self.upkeep.grace;
         let [first_new, last_new] = [until - self.upkeep.grace, until].map(DeliveryId::bound_at);
         let (stream, first, end, reserve) = match scope {
             Scope::Due => (Stream::Due, Uuid::nil(), Uuid::max(), pass.pace.half()),
             Scope::New => (Stream::Untried, first_new, last_new, pass.pace.half()),
-            Scope::Lately => (Stream::Untried, border, Uuid::max(), pass.pace.half()),
-            Scope::Older => (Stream::Untried, Uuid::nil(), border, 0),
+            Scope::Untried => (Stream::Untried, before_all(pass.indexed_before).before().id, Uuid::max(), 0),
         };
         loop {
             let began = Instant::now();

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ledger::{Day, Leader, LedgerError, Part, Removal};
+use domain::RetrySchedule;
+use ledger::{Leader, LedgerError, Part, Removal};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -12,8 +13,8 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_secs(60 * 60);
-/// A day in which something waits is copied once in this time, at most.
-const AT_MOST_EACH: Duration = Duration::from_secs(24 * 60 * 60);
+/// A day is kept for this much longer than the schedule is long: a job may wait for others, or for a dispatcher.
+const RESERVE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The pause after something could not be done.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Retention stops while the database's clock and this machine's differ by more: one of them is wrong, and deleted history
@@ -23,21 +24,21 @@ const APART: time::Duration = time::Duration::MINUTE;
 /// What remains of an hour's work. It is done in steps, none of which takes long.
 pub(crate) struct Retention<'a> {
     upkeep: &'a Upkeep,
+    /// When the hour's work begins, the partitions are looked at, and failed removals are tried again.
     next: Instant,
-    looked_at: Instant,
+    next_look: Instant,
+    next_try: Instant,
     rest: Vec<Work>,
-    /// Removals whose last step failed, most often as somebody read the day.
+    /// Removals of which a step failed, most often as somebody read the day.
     failed: Vec<Removal>,
-    /// Removals of the last [`AT_MOST_EACH`].
-    replaced: Vec<(Day, Part, Instant)>,
-    /// The end of the history that is deleted: the time at the beginning of the hour's work, less `kept.log`.
+    /// The end of the history that is deleted, by the time at the beginning of the hour's work.
     before: OffsetDateTime,
     is_stopped: bool,
 }
 
-/// A piece of the work: on held jobs, on a day, or on the tables beside the log of deliveries.
+/// A piece of the work: on webhooks with held jobs, on a day, or on the tables beside the log of deliveries.
 enum Work {
-    Held((Uuid, Uuid)),
+    Expiring(Uuid),
     Removal(Removal),
     Leftovers,
     Stats,
@@ -48,10 +49,10 @@ impl<'a> Retention<'a> {
         Self {
             upkeep,
             next: Instant::now(),
-            looked_at: Instant::now(),
+            next_look: Instant::now(),
+            next_try: Instant::now(),
             rest: Vec::new(),
             failed: Vec::new(),
-            replaced: Vec::new(),
             before: OffsetDateTime::UNIX_EPOCH,
             is_stopped: false,
         }
@@ -64,18 +65,16 @@ impl<'a> Retention<'a> {
     pub(crate) async fn step(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
         let database = leader.now().await?;
         let now = self.agreed(database);
-        if (self.rest.is_empty() || now.is_none()) && Instant::now() >= self.next {
-            let (made, old) = self.look(leader, now.unwrap_or(database)).await?;
-            if let Some(now) = now {
-                self.begin(leader, now, old).await?;
-            }
-            self.next = Instant::now() + if made { EVERY } else { AGAIN };
-        } else if self.looked_at.elapsed() >= EVERY {
-            // The removal of many days may take longer than the partitions ahead last.
-            self.look(leader, now.unwrap_or(database)).await?;
+        if Instant::now() >= self.next_look {
+            let made = self.look(leader, now.unwrap_or(database)).await?;
+            self.next_look = Instant::now() + if made { EVERY } else { AGAIN };
         }
-        if now.is_none() {
-            return Ok(());
+        let Some(now) = now else { return Ok(()) };
+        if self.rest.is_empty() && Instant::now() >= self.next {
+            self.begin(leader, now).await?;
+            self.next = Instant::now() + EVERY;
+        } else if Instant::now() >= self.next_try {
+            self.rest.extend(self.failed.drain(..).map(Work::Removal));
         }
         let mut pace = Pace::new(self.upkeep.interval, Instant::now());
         while pace.goes_on(0, Instant::now())
@@ -83,7 +82,7 @@ impl<'a> Retention<'a> {
         {
             let began = Instant::now();
             let rows = match work {
-                Work::Held(after) => self.end_held(leader, after).await?,
+                Work::Expiring(after) => self.tell_expiring(leader, after).await?,
                 Work::Removal(removal) => self.remove(leader, removal).await?,
                 Work::Leftovers => self.clear(leader).await?,
                 Work::Stats => self.clear_stats(leader).await?,
@@ -108,7 +107,7 @@ impl<'a> Retention<'a> {
                 ),
                 false => {
                     tracing::info!(seconds, "the clocks agree again: retention continues");
-                    self.next = Instant::now();
+                    (self.next, self.next_look) = (Instant::now(), Instant::now());
                 }
             }
         }
@@ -116,35 +115,35 @@ impl<'a> Retention<'a> {
     }
 
     /// Returns how many rows it has looked at, as each kind of work does.
-    async fn end_held(&mut self, leader: &mut Leader, after: (Uuid, Uuid)) -> Result<u32, LedgerError> {
-        let ended = leader.held_end(after, self.before, self.upkeep.held).await;
-        let Some(ended) = tolerate("looking for deliveries that were held for too long", ended)? else { return Ok(0) };
-        self.upkeep.metrics.ended.inc_by(ended.ended.into());
-        self.rest.extend(ended.next.map(Work::Held));
-        Ok(ended.looked)
+    async fn tell_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
+        let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
+        let told = leader.expiring_tell(after, age).await;
+        let Some(told) = tolerate("looking for deliveries that are about to be cancelled", told)? else { return Ok(0) };
+        self.rest.extend(told.next.map(Work::Expiring));
+        Ok(u32::try_from(told.looked).unwrap_or(u32::MAX))
     }
 
     async fn remove(&mut self, leader: &mut Leader, removal: Removal) -> Result<u32, LedgerError> {
+        let (day, part) = (removal.day(), removal.part());
         let Some(done) = tolerate("removing a day", leader.removal_step(&removal).await)? else {
-            self.failed.push(removal);
-            self.next = Instant::now() + AGAIN;
+            self.failed.push(Removal::of(day, part));
+            self.next_try = Instant::now() + AGAIN;
             return Ok(0);
         };
-        let is_log = removal.part() == Part::Log;
-        if done.is_dropped {
-            let part = if is_log { "log" } else { "bodies" };
-            tracing::info!(day = %removal.day(), part, "a day is older than the retention: its partitions are dropped");
+        let metrics = &self.upkeep.metrics;
+        metrics.ended.inc_by(done.cancelled.into());
+        if done.cancelled > 0 {
+            let deliveries = done.cancelled;
+            tracing::warn!(%day, deliveries, "deliveries that still waited are cancelled: their day is older than the retention");
         }
         if done.is_dropped {
-            self.replaced.push((removal.day(), removal.part(), Instant::now()));
+            let part_name = if part == Part::Log { "log" } else { "bodies" };
+            tracing::info!(%day, part = part_name, "a day is older than the retention: it is dropped");
         }
-        if done.is_dropped && is_log {
-            self.upkeep.metrics.days.inc();
+        if done.is_dropped && part == Part::Log {
+            metrics.days.inc();
+            metrics.days_behind.dec();
         }
-        if done.rest.is_none() && is_log {
-            self.upkeep.metrics.days_behind.dec();
-        }
-        self.upkeep.metrics.copied.inc_by(done.copied.into());
         self.rest.extend(done.rest.map(Work::Removal));
         Ok(done.looked)
     }
@@ -166,46 +165,34 @@ impl<'a> Retention<'a> {
     }
 
     /// Makes partitions, and shows how the ledger is. Deletes nothing, so the clocks need not agree. Returns whether the
-    /// partitions were made, and the days that are too old.
-    async fn look(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<(bool, Vec<Day>), LedgerError> {
+    /// partitions were made.
+    async fn look(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<bool, LedgerError> {
         let made = tolerate("making partitions", leader.partitions_ensure(now.date()).await)?.is_some();
         let metrics = &self.upkeep.metrics;
         metrics.partitions_ahead.set(leader.partitions_ahead(now.date()).await?.into());
-        let old = leader.days_old(now, self.upkeep.kept.log).await?;
-        self.replaced.retain(|(_, _, at)| at.elapsed() < AT_MOST_EACH);
-        let behind = old.iter().filter(|day| !self.is_replaced(**day, Part::Log)).count();
+        let behind = leader.days_old(now, self.upkeep.kept.log + margin(&self.upkeep.schedule)).await?.len();
         metrics.days_behind.set(i64::try_from(behind).unwrap_or(i64::MAX));
         if let Some(age) = tolerate("reading the age of transaction ids", leader.transaction_age().await)? {
             metrics.transaction_age.set(age.into());
         }
-        self.looked_at = Instant::now();
-        Ok((made, old))
-    }
-
-    /// Returns true if this leader has copied a day's waiting deliveries in the last [`AT_MOST_EACH`].
-    fn is_replaced(&self, day: Day, part: Part) -> bool {
-        self.replaced.iter().any(|(other, of, _)| *other == day && *of == part)
+        Ok(made)
     }
 
     /// Notes what to remove, and deletes expired sessions.
-    async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime, old: Vec<Day>) -> Result<(), LedgerError> {
-        self.before = now - self.upkeep.kept.log;
-        let bodiless = leader.days_old(now, self.upkeep.kept.bodies).await?;
-        let failed = std::mem::take(&mut self.failed);
-        let under_way: Vec<_> = failed.iter().map(Removal::day).collect();
-        tolerate("cleaning up after another leader", leader.remains_clear(&under_way).await)?;
-        let is_due = |(day, part): &(Day, Part)| !under_way.contains(day) && !self.is_replaced(*day, *part);
-        let removals = bodiless.into_iter().rev().map(|day| {
-            let part = if old.contains(&day) { Part::Log } else { Part::Bodies };
-            (day, part)
-        });
-        let removals = removals.filter(is_due).map(|(day, part)| Work::Removal(Removal::of(day, part)));
-        let removals: Vec<_> = removals.collect();
+    async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<(), LedgerError> {
+        let margin = margin(&self.upkeep.schedule);
+        self.before = now - self.upkeep.kept.log - margin;
+        self.failed.clear();
+        let old = leader.days_old(now, self.upkeep.kept.log + margin).await?;
+        let mut bodies = leader.days_old(now, self.upkeep.kept.bodies + margin).await?;
+        bodies.retain(|day| !old.contains(day));
+        let bodies = leader.days_with_bodies(bodies).await?;
         // `rest` is a stack: the last entry is done first.
         self.rest.extend([Work::Leftovers, Work::Stats]);
-        self.rest.extend(removals);
-        self.rest.extend(failed.into_iter().map(Work::Removal));
-        self.rest.push(Work::Held((Uuid::nil(), Uuid::nil())));
+        let removal = |part| move |day| Work::Removal(Removal::of(day, part));
+        self.rest.extend(bodies.into_iter().rev().map(removal(Part::Bodies)));
+        self.rest.extend(old.into_iter().rev().map(removal(Part::Log)));
+        self.rest.push(Work::Expiring(Uuid::nil()));
         if let Some(sessions @ 1..) =
             tolerate("deleting expired sessions", self.upkeep.ledger.sessions_purge(now).await)?
         {
@@ -215,8 +202,13 @@ impl<'a> Retention<'a> {
     }
 }
 
+/// The time by which days are kept longer than events are accepted and deliveries resent: for their whole schedule.
+fn margin(schedule: &RetrySchedule) -> Duration {
+    schedule.steps().last().copied().unwrap_or_default() + RESERVE
+}
+
 /// The earlier of two clocks, unless they are too far apart.
-fn earlier(database: OffsetDateTime, local: OffsetDateTime) -> Option<OffsetDateTime> {
+pub(crate) fn earlier(database: OffsetDateTime, local: OffsetDateTime) -> Option<OffsetDateTime> {
     ((local - database).abs() <= APART).then(|| database.min(local))
 }
 

@@ -23,10 +23,7 @@ pub(crate) struct Search {
     /// The beginning of the latest round that walked the whole index.
     whole_began: Option<OffsetDateTime>,
     new: Option<Place>,
-    lately: Option<Place>,
-    pub(crate) older: Option<Place>,
-    /// The beginning of the latest walk through old ids.
-    pub(crate) older_began: Option<OffsetDateTime>,
+    untried: Option<Place>,
     /// The first delivery with a due time that this round found, and the one that is shown.
     found_due: Option<Place>,
     oldest_due: Option<Place>,
@@ -42,10 +39,8 @@ pub(crate) enum Scope {
     Due,
     /// Untried ones, once, a grace after they may be lost: events may be stored a little later than they fired.
     New,
-    /// Untried ones of the last two days.
-    Lately,
-    /// Older untried ones.
-    Older,
+    /// All untried ones: from the cursor on (`untried.rs`).
+    Untried,
 }
 
 impl Search {
@@ -58,8 +53,7 @@ impl Search {
         match scope {
             Scope::Due => &mut self.due,
             Scope::New => &mut self.new,
-            Scope::Lately => &mut self.lately,
-            Scope::Older => &mut self.older,
+            Scope::Untried => &mut self.untried,
         }
     }
 
@@ -86,6 +80,13 @@ impl Search {
                 whole
             }
         }
+    }
+
+    /// Notes that untried deliveries got due times, `earliest` the earliest of them: the next round by due time begins no
+    /// later.
+    pub(crate) fn begin_before(&mut self, earliest: OffsetDateTime) {
+        let earliest = Place { due: earliest, id: Uuid::nil() };
+        self.due_begin = self.due_begin.map(|begin| begin.min(earliest));
     }
 
     /// Notes a chunk of a search that ends before an id. Its deliveries come in the order in which they are due, or of
@@ -181,16 +182,34 @@ mod tests {
         }
     }
 
+    /// The row that begins the next round may have been found a moment before others got earlier due times.
     #[test]
-    fn untried_deliveries_count_by_their_creation_and_old_ids_end_where_young_ones_begin() {
+    fn the_next_round_by_due_time_finds_untried_deliveries_that_got_due_times_before_its_begin() {
+        let (mut search, grace) = (Search::default(), Duration::from_secs(100));
+        let round = |search: &mut Search, second: u64| {
+            let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(second);
+            let begin = search.place(Scope::Due, Uuid::nil(), now, grace);
+            let chunk = WaitingChunk { first: Some(place(900, 9)), ..WaitingChunk::default() };
+            assert!(!search.advance(Scope::Due, &chunk, Uuid::max()));
+            begin
+        };
+        round(&mut search, 1_000);
+        assert_eq!(round(&mut search, 1_005), place(900, 0));
+        search.begin_before(place(950, 0).due);
+        assert_eq!(round(&mut search, 1_010), place(900, 8));
+        search.begin_before(place(20, 0).due);
+        assert_eq!(round(&mut search, 1_015), place(20, 0));
+        assert_eq!(round(&mut search, 1_020), place(900, 8), "once is enough");
+    }
+
+    #[test]
+    fn the_most_overdue_untried_delivery_is_the_one_that_was_created_first() {
         let mut search = Search::default();
-        search.advance(Scope::Lately, &chunk(Some(place(50, 7)), Some(place(60, 2_000))), Uuid::max());
-        search.advance(Scope::Older, &chunk(Some(place(40, 3)), Some(place(60, 999))), BORDER);
-        search.advance(Scope::Lately, &chunk(Some(place(45, 8)), Some(place(60, 3_000))), Uuid::max());
-        assert_eq!(search.oldest_untried, Some(place(40, 3)));
-        assert!(search.older.is_some() && search.lately.is_some());
-        search.advance(Scope::Older, &chunk(None, Some(place(60, 1_000))), BORDER);
-        assert!(search.older.is_none() && search.lately.is_some());
+        for (oldest, known) in [(place(50, 7), 50), (place(40, 3), 40), (place(45, 8), 40)] {
+            search.advance(Scope::Untried, &chunk(Some(oldest), Some(place(60, 2_000))), Uuid::max());
+            assert_eq!(search.oldest_untried.map(|oldest| oldest.due), Some(place(known, 0).due));
+        }
+        assert!(search.untried.is_some());
     }
 
     #[test]

@@ -22,8 +22,6 @@ pub struct Upkeep {
     pub grace: Duration,
     /// The times for which history is kept.
     pub kept: Kept,
-    /// The time for which deliveries of a paused webhook are held.
-    pub held: Duration,
     /// When administrators are told that a webhook is failing.
     pub failing: FailingThresholds,
     /// Where it shows what it does.

@@ -1,14 +1,15 @@
-//! What is too old goes and what waits stays, without holding anybody up.
+//! Old days go, without holding anybody up.
 mod bodies;
+mod cursor;
 mod days;
-mod held;
+mod expiring;
 mod leftovers;
 mod log;
 mod resend;
 
 use std::time::Duration;
 
-use domain::EventType;
+use domain::{DeliveryId, EventType};
 use end_to_end::{
     receiver::{Receiver, always},
     system::{Options, Service, System},
@@ -44,44 +45,43 @@ async fn clear(leader: &mut Leader) -> Vec<u32> {
     }
 }
 
+/// Moves the cursor of untried deliveries past everything that is older than a day, as the leader does.
+async fn index(leader: &mut Leader) {
+    let (mut cursor, end) = (Uuid::nil(), DeliveryId::bound_at(today() - DAY));
+    while cursor < end {
+        cursor = leader.untried_index(cursor, end).await.unwrap().unwrap().indexed_before;
+    }
+}
+
 /// The result of the removal of a part of a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Outcome {
     steps: usize,
     looked: u32,
-    copied: u32,
+    cancelled: u32,
     is_dropped: bool,
 }
 
-/// Removes a part of a day. Calls `before` with the number of each step.
-async fn remove_with(
-    leader: &mut Leader,
-    day: impl Into<Day>,
-    part: Part,
-    mut before: impl AsyncFnMut(usize),
-) -> Outcome {
+/// Removes a part of a day.
+async fn remove(leader: &mut Leader, day: impl Into<Day>, part: Part) -> Outcome {
+    index(leader).await;
     let (mut rest, mut outcome) = (Some(Removal::of(day.into(), part)), Outcome::default());
     while let Some(removal) = rest {
-        before(outcome.steps).await;
         let done = leader.removal_step(&removal).await.unwrap();
         assert!(done.looked <= Removal::ROWS, "{done:?}");
         outcome.steps += 1;
         outcome.looked += done.looked;
-        outcome.copied += done.copied;
+        outcome.cancelled += done.cancelled;
         outcome.is_dropped |= done.is_dropped;
         rest = done.rest;
     }
     outcome
 }
 
-async fn remove(leader: &mut Leader, day: impl Into<Day>, part: Part) -> Outcome {
-    remove_with(leader, day, part, async |_| ()).await
-}
-
 /// Removes a day in which nothing waits.
 async fn drop_day(leader: &mut Leader, day: impl Into<Day>) {
     let dropped = remove(leader, day, Part::Log).await;
-    assert!(dropped.is_dropped && dropped.copied == 0, "{dropped:?}");
+    assert!(dropped.is_dropped && dropped.cancelled == 0, "{dropped:?}");
 }
 
 /// A webhook and its receiver, which answers 200.

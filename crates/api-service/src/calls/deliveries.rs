@@ -47,10 +47,10 @@ pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -
 
 /// Sends a delivery again, with the same id and body: the outbox relay publishes its job. The call is idempotent while
 /// the delivery waits for the first attempt of a run: two requests make one run. If the webhook is paused, the job is
-/// held. A delivery whose day ended `retention.keep` ago or earlier is rejected: retention may drop that day at any
-/// moment. So is one whose body is gone.
+/// held. A delivery whose day ended `retention.keep` ago (`retention.bodies`, if that is shorter) or earlier is rejected: the
+/// day would go before the schedule ends. So is one whose body is gone.
 pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
-    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept.log).await;
+    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept).await;
     let delivery = match resent.map_err(ApiError::of_change)? {
         Resend::NotFound => return Err(ApiError::NotFound),
         Resend::TooOld => return Err(ApiError::TooOld),

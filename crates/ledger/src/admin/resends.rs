@@ -27,7 +27,8 @@ use crate::{
 /// The number of attempts after which a delivery is not sent again: each attempt has a row, and their number is limited.
 pub(crate) const MOST_ATTEMPTS: i16 = 1_000;
 
-/// The times for which events' bodies and deliveries are kept. A day is dropped as a whole once it has been over for so long.
+/// The times for which events' bodies and deliveries are kept, and sent. A day is dropped as a whole: later, once what was
+/// sent in time has had its whole schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     /// Deliveries and their attempts.
@@ -41,7 +42,7 @@ pub struct Kept {
 pub enum Resend {
     /// The tenant has no such webhook, or the webhook no such delivery.
     NotFound,
-    /// Its day has been over for longer than history is kept, and may be dropped at any moment.
+    /// Its day has been over for longer than bodies or history are kept.
     TooOld,
     /// Its body is gone.
     BodyExpired,
@@ -55,7 +56,7 @@ pub enum Resend {
 
 impl Ledger {
     /// Begins a fresh run of the schedule for a delivery, and adds its job to the outbox, unless the delivery is older than
-    /// `keep` by the database's clock. Two concurrent requests begin one run.
+    /// bodies are kept, by the database's clock. Two concurrent requests begin one run.
     ///
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.
@@ -64,7 +65,7 @@ impl Ledger {
         actor: &Actor,
         webhook: WebhookId,
         id: DeliveryId,
-        keep: Duration,
+        kept: Kept,
     ) -> Result<Resend, LedgerError> {
         let key = id.as_uuid();
         let delivery =
@@ -78,11 +79,15 @@ impl Ledger {
                     let before = delivery().select((deliveries::state, deliveries::attempts)).for_update();
                     let before: Option<(String, i16)> = before.first(conn).await.optional()?;
                     let Some((state, attempts)) = before else { return Ok(Err(Resend::NotFound)) };
-                    if key < first_kept(conn, keep).await? {
+                    if key < first_kept(conn, kept.log).await? {
                         return Ok(Err(Resend::TooOld));
                     }
                     if with_bodies(conn, &[key]).await?.is_empty() {
                         return Ok(Err(Resend::BodyExpired));
+                    }
+                    // Its day goes before its schedule would end.
+                    if key < first_kept(conn, kept.bodies).await? {
+                        return Ok(Err(Resend::TooOld));
                     }
                     if attempts >= MOST_ATTEMPTS {
                         return Ok(Err(Resend::TooOften));
@@ -108,8 +113,8 @@ impl Ledger {
     }
 }
 
-/// The smallest id that a delivery of a kept day can have, by the database's clock. A day is dropped as a whole once it
-/// has been over for `keep`.
+/// The smallest id that a delivery of a kept day can have, by the database's clock: a day counts as a
+/// whole, until it has been over for `keep`.
 pub(crate) async fn first_kept(conn: &mut AsyncPgConnection, keep: Duration) -> QueryResult<Uuid> {
     Ok(first_kept_at(now(conn).await?, keep))
 }
@@ -140,7 +145,7 @@ mod tests {
     use crate::upkeep::partitions::Day;
 
     #[test]
-    fn the_first_id_that_is_kept_is_that_of_the_oldest_day_that_is_not_dropped() {
+    fn the_first_id_that_is_kept_is_that_of_the_oldest_day_that_is_not_over_for_so_long() {
         let keep = Duration::from_secs(2 * 86_400);
         for now in
             [datetime!(2026-03-05 00:00 UTC), datetime!(2026-03-05 00:00:01 UTC), datetime!(2026-03-05 23:59 UTC)]

@@ -136,9 +136,6 @@ pub struct GenerationSeen {
     /// The sentinel queue.
     #[diesel(sql_type = Nullable<SqlUuid>)]
     pub id: Option<Uuid>,
-    /// When the leader saw it last: it notes that once a minute.
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    pub verified_at: Option<OffsetDateTime>,
     /// Whether the broker's queues are being rebuilt.
     #[diesel(sql_type = Bool)]
     pub is_rebuilding: bool,
@@ -152,9 +149,7 @@ pub struct DaysSeen {
     /// The last day for which partitions are made ahead of time.
     pub wanted: Date,
     /// Days with a partition of each table.
-    pub whole: Vec<Date>,
-    /// Days with some.
-    pub partial: Vec<Date>,
+    pub made: Vec<Date>,
 }
 
 impl Ledger {
@@ -181,7 +176,7 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer.
     pub async fn generation_seen(&self) -> Result<GenerationSeen, LedgerError> {
-        let query = "SELECT id, verified_at, rebuilding IS NOT NULL AS is_rebuilding FROM broker_generation";
+        let query = "SELECT id, rebuilding IS NOT NULL AS is_rebuilding FROM broker_generation";
         self.run("generation_seen", async |conn| diesel::sql_query(query).get_result(conn).await).await
     }
 
@@ -200,11 +195,9 @@ impl Ledger {
             .await?;
         let mut days: Vec<Date> = names.iter().filter_map(|row| Day::of_partition(&row.name)).map(Day::date).collect();
         days.sort_unstable();
-        let (mut whole, mut partial) = (Vec::new(), Vec::new());
-        for tables in days.chunk_by(|one, next| one == next) {
-            if tables.len() == 3 { whole.push(tables[0]) } else { partial.push(tables[0]) }
-        }
+        let made = days.chunk_by(|one, next| one == next).filter(|tables| tables.len() == 3).map(|tables| tables[0]);
+        let made = made.collect();
         let wanted = around(today).last().map_or(today, Day::date);
-        Ok(DaysSeen { today, wanted, whole, partial })
+        Ok(DaysSeen { today, wanted, made })
     }
 }

@@ -33,8 +33,6 @@ pub struct Waiting {
 pub enum Stream {
     /// Deliveries with a due time, by that time.
     Due,
-    /// Deliveries with a due time, the latest one first.
-    DueBackwards,
     /// Deliveries that were never attempted and have no due time but their creation, by their ids.
     Untried,
     /// Deliveries that were never attempted and have no due time but their creation, the newest id first.
@@ -108,14 +106,14 @@ impl Stream {
     fn rows(self, until: &str) -> String {
         let (beyond, order) = match self {
             Self::Due | Self::Untried => (">", "ASC"),
-            Self::DueBackwards | Self::UntriedBackwards => ("<", "DESC"),
+            Self::UntriedBackwards => ("<", "DESC"),
         };
         match self {
-            Self::Due | Self::DueBackwards => format!(
+            Self::Due => format!(
                 "SELECT delivery_id AS id, webhook_id, next_attempt_at AS due, true AS waits \
                  FROM unsuccessful_deliveries \
-                 WHERE state IN ('pending', 'retrying') AND (next_attempt_at, delivery_id) {beyond} ($1, $2){until} \
-                 ORDER BY next_attempt_at {order}, delivery_id {order}"
+                 WHERE state IN ('pending', 'retrying') AND (next_attempt_at, delivery_id) > ($1, $2){until} \
+                 ORDER BY next_attempt_at, delivery_id"
             ),
             // No index names a delivery's state: it would end the in-place updates (HOT) of attempts.
             Self::Untried | Self::UntriedBackwards => format!(

@@ -2,7 +2,7 @@
 
 use diesel::{
     QueryableByName,
-    sql_types::{Bool, Nullable, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Nullable, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
@@ -28,7 +28,10 @@ pub struct Generation {
     /// When that queue was declared: no job published since then is lost. `None` until then.
     #[diesel(sql_type = Nullable<Timestamptz>)]
     pub rebuild_began_at: Option<OffsetDateTime>,
-    /// The place that it has reached.
+    /// The cursor of untried deliveries: each waiting one before it has a due time.
+    #[diesel(sql_type = SqlUuid)]
+    pub indexed_before: Uuid,
+    /// The place that the rebuild has reached.
     #[diesel(embed)]
     pub rebuild: RebuildCursor,
 }
@@ -42,34 +45,23 @@ pub struct RebuildCursor {
     /// That delivery.
     #[diesel(sql_type = SqlUuid)]
     pub rebuild_due_id: Uuid,
-    /// Set when the latest due time was reached, and the more overdue ones follow, the most overdue last.
-    #[diesel(sql_type = Bool)]
-    pub rebuild_is_backwards: bool,
     /// The last delivery of those that were never attempted, the newest first. Zero when there is no further one.
     #[diesel(sql_type = SqlUuid)]
     pub rebuild_untried: Uuid,
 }
 
-/// Deliveries that are overdue by less come first.
-const RECENT: time::Duration = time::Duration::HOUR;
-
 impl RebuildCursor {
-    /// The first delivery that fell due within the last hour, and the newest one of those without a due time.
-    #[must_use]
-    pub fn first(since: OffsetDateTime) -> Self {
-        Self {
-            rebuild_due: Some(since - RECENT),
-            rebuild_due_id: Uuid::nil(),
-            rebuild_is_backwards: false,
-            rebuild_untried: Uuid::max(),
-        }
-    }
+    /// The most overdue delivery, and the newest one of those without a due time.
+    pub const FIRST: Self = Self {
+        rebuild_due: Some(OffsetDateTime::UNIX_EPOCH),
+        rebuild_due_id: Uuid::nil(),
+        rebuild_untried: Uuid::max(),
+    };
 
     /// The next chunk of deliveries with a due time. `None` at the end.
     #[must_use]
     pub fn due(&self) -> Option<(Stream, Place)> {
-        let stream = if self.rebuild_is_backwards { Stream::DueBackwards } else { Stream::Due };
-        Some((stream, Place { due: self.rebuild_due?, id: self.rebuild_due_id }))
+        Some((Stream::Due, Place { due: self.rebuild_due?, id: self.rebuild_due_id }))
     }
 
     /// The next chunk of deliveries without a due time. `None` at the end.
@@ -79,32 +71,28 @@ impl RebuildCursor {
         Some((Stream::UntriedBackwards, place)).filter(|_| !self.rebuild_untried.is_nil())
     }
 
-    /// Moves a cursor past a chunk of its stream that ended at `last`. Past the last chunk of the deliveries that are
-    /// due latest, those follow that are overdue by more than an hour, from `since` on.
-    pub fn advance(&mut self, stream: Stream, last: Option<Place>, since: OffsetDateTime) {
-        match (stream, last) {
-            (Stream::Untried | Stream::UntriedBackwards, last) => {
-                self.rebuild_untried = last.map(|last| last.id).unwrap_or_default();
+    /// Moves a cursor past a chunk of its stream that ended at `last`. Untried deliveries end at `indexed_before`.
+    pub fn advance(&mut self, stream: Stream, last: Option<Place>, indexed_before: Uuid) {
+        match stream {
+            Stream::Due => {
+                self.rebuild_due = last.map(|last| last.due);
+                self.rebuild_due_id = last.map(|last| last.id).unwrap_or_default();
             }
-            (_, Some(last)) => (self.rebuild_due, self.rebuild_due_id) = (Some(last.due), last.id),
-            (Stream::Due, None) => {
-                let first = Self::first(since);
-                (self.rebuild_due, self.rebuild_due_id) = (first.rebuild_due, first.rebuild_due_id);
-                self.rebuild_is_backwards = true;
+            Stream::Untried | Stream::UntriedBackwards => {
+                let last = last.map(|last| last.id).filter(|last| *last > indexed_before);
+                self.rebuild_untried = last.unwrap_or_default();
             }
-            (Stream::DueBackwards, None) => self.rebuild_due = None,
         }
     }
 }
 
-const READ: &str = "SELECT id, rebuilding, rebuild_began_at, rebuild_due, rebuild_due_id, rebuild_is_backwards, \
-     rebuild_untried FROM broker_generation";
+const READ: &str = "SELECT id, indexed_before, rebuilding, rebuild_began_at, rebuild_due, rebuild_due_id, rebuild_untried \
+     FROM broker_generation";
 const PLAN: &str = "UPDATE broker_generation SET rebuilding = $1, rebuild_began_at = NULL";
 const REACH: &str = "UPDATE broker_generation SET rebuild_began_at = $1, rebuild_due = $2, rebuild_due_id = $3, \
-     rebuild_is_backwards = $4, rebuild_untried = $5";
-const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, verified_at = now(), rebuilding = NULL, \
-     rebuild_began_at = NULL WHERE rebuilding IS NOT NULL";
-const VERIFY: &str = "UPDATE broker_generation SET verified_at = now() WHERE verified_at < now() - interval '1 minute'";
+     rebuild_untried = $4";
+const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, rebuilding = NULL, rebuild_began_at = NULL \
+     WHERE rebuilding IS NOT NULL";
 
 impl Leader {
     /// Reads the generation.
@@ -133,7 +121,6 @@ impl Leader {
             .bind::<Timestamptz, _>(since)
             .bind::<Nullable<Timestamptz>, _>(reached.rebuild_due)
             .bind::<SqlUuid, _>(reached.rebuild_due_id)
-            .bind::<Bool, _>(reached.rebuild_is_backwards)
             .bind::<SqlUuid, _>(reached.rebuild_untried);
         self.run("rebuild_reach", async |conn| reach.execute(conn).await.map(|_| ())).await
     }
@@ -145,46 +132,29 @@ impl Leader {
     pub async fn rebuild_finish(&mut self) -> Result<(), LedgerError> {
         self.run("rebuild_finish", async |conn| diesel::sql_query(FINISH).execute(conn).await.map(|_| ())).await
     }
-
-    /// Notes that the sentinel queue is there, at most once a minute.
-    ///
-    /// # Errors
-    /// When the database does not answer.
-    pub async fn generation_verify(&mut self) -> Result<(), LedgerError> {
-        self.run("generation_verify", async |conn| diesel::sql_query(VERIFY).execute(conn).await.map(|_| ())).await
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use time::macros::datetime;
-
     use super::*;
 
     #[test]
-    fn the_latest_hour_and_the_future_come_first_then_the_more_overdue_ones_and_the_untried_ones_beside_them() {
-        let since = datetime!(2026-03-01 09:30 UTC);
-        let at = |due: OffsetDateTime, id: u128| Place { due, id: Uuid::from_u128(id) };
-        let recent = at(since - RECENT, 0);
-        let mut cursor = RebuildCursor::first(since);
-        assert_eq!(cursor.due(), Some((Stream::Due, recent)));
-        let future = at(since + RECENT, 7);
-        cursor.advance(Stream::Due, Some(future), since);
-        assert_eq!(cursor.due(), Some((Stream::Due, future)));
-        cursor.advance(Stream::Due, None, since);
-        assert_eq!(cursor.due(), Some((Stream::DueBackwards, recent)));
-        let oldest = at(since - RECENT * 9, 8);
-        cursor.advance(Stream::DueBackwards, Some(oldest), since);
-        assert_eq!(cursor.due(), Some((Stream::DueBackwards, oldest)));
-        assert_eq!(
-            cursor.untried().map(|(stream, place)| (stream, place.id)),
-            Some((Stream::UntriedBackwards, Uuid::max()))
-        );
-        cursor.advance(Stream::UntriedBackwards, Some(at(since, 5)), since);
-        assert_eq!(cursor.untried().map(|(_, place)| place.id), Some(Uuid::from_u128(5)));
-        cursor.advance(Stream::DueBackwards, None, since);
+    fn a_rebuild_goes_by_due_time_from_the_most_overdue_and_back_through_the_untried_ones_to_the_cursor() {
+        let at = |second: i64, id: u128| Place {
+            due: OffsetDateTime::from_unix_timestamp(second).unwrap(),
+            id: Uuid::from_u128(id),
+        };
+        let indexed_before = Uuid::from_u128(100);
+        let mut cursor = RebuildCursor::FIRST;
+        assert_eq!(cursor.due(), Some((Stream::Due, at(0, 0))));
+        cursor.advance(Stream::Due, Some(at(30, 7)), indexed_before);
+        assert_eq!(cursor.due(), Some((Stream::Due, at(30, 7))));
+        assert_eq!(cursor.untried(), Some((Stream::UntriedBackwards, Place { id: Uuid::max(), ..at(0, 0) })));
+        cursor.advance(Stream::UntriedBackwards, Some(at(30, 101)), indexed_before);
+        assert_eq!(cursor.untried(), Some((Stream::UntriedBackwards, at(0, 101))));
+        cursor.advance(Stream::Due, None, indexed_before);
         assert!(cursor.due().is_none() && cursor.untried().is_some(), "each stream has its own end");
-        cursor.advance(Stream::UntriedBackwards, None, since);
-        assert_eq!((cursor.due(), cursor.untried()), (None, None));
+        cursor.advance(Stream::UntriedBackwards, Some(at(30, 100)), indexed_before);
+        assert_eq!((cursor.due(), cursor.untried()), (None, None), "nothing waits before the cursor");
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use diesel::{QueryableByName, result::Error, sql_types::Bool};
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AnsiTransactionManager, AsyncPgConnection, RunQueryDsl, TransactionManager};
 use tokio::{
     sync::{Mutex, watch},
     task::AbortHandle,
@@ -24,6 +24,8 @@ use crate::{
 pub(crate) const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
 /// The limit for the leader's calls, above the server's `statement_timeout`.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The limit for a commit that deletes a day's files: 3 GB a second here.
+const COMMITTED_WITHIN: Duration = Duration::from_secs(30 * 60);
 /// How often an idle leader checks its session, well within the session's limits.
 const BEAT: Duration = Duration::from_secs(5);
 /// While the leader waits for a lock, everybody else waits behind it, so it waits 500 ms at most. The server ends the
@@ -126,8 +128,25 @@ impl Leader {
         self.run_within(PATIENCE, call, statements).await
     }
 
-    /// The same within another time. It is for the commit of a transaction: no limit of the server ends that.
-    pub(crate) async fn run_within<T, F>(
+    /// Runs statements in a transaction, and commits it within [`COMMITTED_WITHIN`]: no limit of the server ends a commit.
+    pub(crate) async fn run_then_commit<F>(&mut self, call: &'static str, statements: F) -> Result<(), LedgerError>
+    where
+        F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<(), Error>,
+    {
+        self.run(call, async |conn| {
+            AnsiTransactionManager::begin_transaction(conn).await?;
+            let done = statements(conn).await;
+            if done.is_err() {
+                let _ = AnsiTransactionManager::rollback_transaction(conn).await;
+            }
+            done
+        })
+        .await?;
+        let commit = async |conn: &mut AsyncPgConnection| AnsiTransactionManager::commit_transaction(conn).await;
+        self.run_within(COMMITTED_WITHIN, call, commit).await
+    }
+
+    async fn run_within<T, F>(
         &mut self,
         patience: Duration,
         call: &'static str,

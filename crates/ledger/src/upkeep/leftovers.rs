@@ -40,9 +40,9 @@ enum Range {
 
 const NO_DELIVERY: &str = "NOT EXISTS (SELECT FROM deliveries AS d WHERE d.id = t.delivery_id)";
 const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id)";
-/// The ids of deliveries of days that had been over at `$1` for the hour by which retention is late.
+/// The ids of deliveries of days that were over at `$1`.
 const OF_OLD_DAYS: &str = "delivery_id < (lpad(to_hex(( \
-     extract(epoch FROM date_trunc('day', $1 - interval '1 hour', 'UTC')) * 1000)::bigint), 12, '0') || repeat('0', 20) \
+     extract(epoch FROM date_trunc('day', $1, 'UTC')) * 1000)::bigint), 12, '0') || repeat('0', 20) \
    )::uuid";
 
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use diesel::{QueryableByName, sql_types::Text};
+use diesel::{
+    QueryableByName,
+    sql_types::{Array, Text},
+};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::DeliveryId;
 use time::{Date, OffsetDateTime, macros::format_description};
@@ -75,7 +78,7 @@ impl Day {
         (bound(self.start()), bound(self.end()))
     }
 
-    /// Its partitions.
+    /// Its partitions, in the order in which the pipeline locks their tables.
     pub(crate) fn partitions(self) -> [Partition; 3] {
         let (first, beyond) = self.ids();
         let ids = (format!("'{first}'::uuid"), format!("'{beyond}'::uuid"));
@@ -83,9 +86,9 @@ impl Day {
         let partition =
             |table, key, bounds| Partition { table, key, bounds, name: format!("{table}_{}", self.suffix()) };
         [
-            partition("attempts", "delivery_id", ids.clone()),
-            partition("deliveries", "id", ids),
+            partition("deliveries", "id", ids.clone()),
             partition("events", "occurred_at", times),
+            partition("attempts", "delivery_id", ids),
         ]
     }
 }
@@ -134,9 +137,9 @@ macro_rules! only_added {
 }
 
 impl Partition {
-    /// Creates a table of this form, which locks out nobody. Its constraint saves [`Self::attach`] from reading it.
-    pub(crate) fn create(&self, name: &str) -> String {
-        let Self { table, key, bounds: (from, to), .. } = self;
+    /// Creates a table of this form, which locks out nobody, and attaches it. Its constraint saves that from reading it.
+    fn make(&self) -> String {
+        let Self { name, table, key, bounds: (from, to) } = self;
         let storage = match *table {
             // Each page has room for all its rows once more: a batch often updates all of them in one transaction.
             "deliveries" => "fillfactor = 50",
@@ -148,15 +151,8 @@ impl Partition {
         format!(
             "CREATE TABLE {name} ( \
                LIKE {table} INCLUDING ALL, CONSTRAINT of_day CHECK ({key} >= {from} AND {key} < {to}) \
-             ) WITH ({storage})"
-        )
-    }
-
-    /// Makes a table of [`Self::create`] that has this partition's name the partition.
-    pub(crate) fn attach(&self) -> String {
-        let Self { name, table, bounds: (from, to), .. } = self;
-        format!(
-            "ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({from}) TO ({to}); \
+             ) WITH ({storage}); \
+             ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ({from}) TO ({to}); \
              ALTER TABLE {name} DROP CONSTRAINT of_day"
         )
     }
@@ -213,7 +209,7 @@ pub(crate) fn around(today: Date) -> impl Iterator<Item = Day> {
     (-DAYS_BACK..=DAYS_AHEAD).filter_map(move |offset| today.checked_add(time::Duration::days(offset))).map(Day)
 }
 
-/// Makes the missing partitions of the days, each in its own transaction. Locks out neither readers nor writers: a
+/// Makes the missing partitions of the days, those of a day in one transaction. Locks out neither readers nor writers: a
 /// partition is created on its own, then attached. Returns how many were missing.
 pub(crate) async fn make_partitions(
     conn: &mut AsyncPgConnection,
@@ -221,29 +217,29 @@ pub(crate) async fn make_partitions(
 ) -> diesel::QueryResult<usize> {
     let mut missing = 0;
     for day in days {
-        for partition in day.partitions() {
-            if named(conn, &partition.name).await?.is_empty() {
-                make_partition(conn, &partition).await?;
-                missing += 1;
-            }
+        if !day.missing(conn).await?.is_empty() {
+            missing += conn.transaction(async |conn| day.make(conn).await).await?;
         }
     }
     Ok(missing)
 }
 
-async fn make_partition(conn: &mut AsyncPgConnection, partition: &Partition) -> diesel::QueryResult<()> {
-    conn.transaction(async |conn| {
+impl Day {
+    /// Makes its missing partitions, one process at a time. Returns how many there were.
+    async fn make(self, conn: &mut AsyncPgConnection) -> diesel::QueryResult<usize> {
         conn.batch_execute(&format!("SELECT pg_advisory_xact_lock({PARTITIONS_LOCK})")).await?;
-        if !named(conn, &partition.name).await?.is_empty() {
-            return Ok(());
+        let missing = self.missing(conn).await?;
+        for partition in &missing {
+            conn.batch_execute(&partition.make()).await?;
         }
-        conn.batch_execute(&format!("{}; {}", partition.create(&partition.name), partition.attach())).await
-    })
-    .await
-}
+        Ok(missing.len())
+    }
 
-/// The table's name, if the table exists.
-pub(crate) async fn named(conn: &mut AsyncPgConnection, name: &str) -> diesel::QueryResult<Vec<Name>> {
-    let find = diesel::sql_query("SELECT relname::text AS name FROM pg_class WHERE oid = to_regclass($1)");
-    find.bind::<Text, _>(name.to_owned()).load(conn).await
+    async fn missing(self, conn: &mut AsyncPgConnection) -> diesel::QueryResult<Vec<Partition>> {
+        let find = diesel::sql_query("SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL");
+        let names: Vec<_> = self.partitions().into_iter().map(|partition| partition.name).collect();
+        let missing: Vec<Name> = find.bind::<Array<Text>, _>(names).load(conn).await?;
+        let is_missing = |partition: &Partition| missing.iter().any(|row| row.name == partition.name);
+        Ok(self.partitions().into_iter().filter(is_missing).collect())
+    }
 }

@@ -326,15 +326,13 @@ pub struct Reconcile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retention {
-    /// How long, since the event fired; at least two days.
+    /// The age up to which events are accepted and deliveries resent; at least two days. A day is kept for the
+    /// schedule's length and a day more.
     #[serde(deserialize_with = "parse::retention")]
     pub keep: Duration,
-    /// The time for which events' bodies are kept, if it is shorter; at least two days.
+    /// The same for events' bodies, if it is shorter; at least two days.
     #[serde(default, deserialize_with = "parse::optional_retention")]
     pub bodies: Option<Duration>,
-    /// The time for which deliveries of a paused webhook are held; at least two days, and a week after a notice.
-    #[serde(deserialize_with = "parse::retention")]
-    pub held: Duration,
 }
 
 impl Retention {

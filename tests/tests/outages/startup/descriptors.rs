@@ -10,6 +10,7 @@ use end_to_end::{
     system::{Options, Subscriber, TestSystem, metric, wait_ready},
     wait::{SOON, until},
 };
+use uuid::Uuid;
 
 use crate::startup::waiting::{is_up, logs};
 
@@ -56,7 +57,7 @@ async fn an_attempt_without_a_descriptor_is_made_a_minute_later_and_not_charged(
     for host in ["127.0.0.1", "one.receiver.example"] {
         admin.create(&format!("https://{host}:{port}/"), &["quote.closed"]).await;
     }
-    let publish = async || system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    let publish = async || system.upstream.publish(&Event::closed(tenant, 1)).await;
     publish().await;
     receiver.wait_for(2, SOON).await;
     let soft = std::fs::read_to_string(format!("/proc/{}/limits", dispatcher.pid())).unwrap();

@@ -12,7 +12,7 @@ use ledger::{Leader, LedgerError, NewEvent, Part, Removal};
 use uuid::Uuid;
 
 use crate::retention::{
-    DAY, KEEP, Outcome, Subscribed, drop_day, leader, ledger, options, partitions, remove, remove_with, rows, today,
+    DAY, KEEP, Outcome, Subscribed, drop_day, index, leader, ledger, options, partitions, remove, rows, today,
 };
 
 /// Noon of a day that is older than [`KEEP`].
@@ -28,10 +28,8 @@ async fn a_day_goes_when_all_of_it_is_older_than_what_is_kept() {
         assert_eq!(rows(&system, &format!("deliveries_{}", old.to_string().replace('-', ""))).await, 20);
         let end = old.next_day().unwrap().midnight().assume_utc();
         let last = async |leader: &mut ledger::Leader, now| leader.days_old(now, KEEP).await.unwrap().pop();
-        let hour = std::time::Duration::from_secs(60 * 60);
-        let just_before = last(&mut leader, end + KEEP + hour - std::time::Duration::from_secs(1)).await;
-        assert_ne!(just_before, Some(old.into()), "what was found to be young may still be on its way");
-        assert_eq!(last(&mut leader, end + KEEP + hour).await, Some(old.into()));
+        assert_ne!(last(&mut leader, end + KEEP - std::time::Duration::from_secs(1)).await, Some(old.into()));
+        assert_eq!(last(&mut leader, end + KEEP).await, Some(old.into()));
         assert_eq!(leader.days_old(today(), KEEP).await.unwrap().len(), 10, "the young ones are not among them");
         for day in leader.days_old(today(), KEEP).await.unwrap() {
             drop_day(&mut leader, day).await;
@@ -51,201 +49,116 @@ async fn old_day(system: &System) -> (Leader, time::Date) {
     (leader, old)
 }
 
-/// The oids of a day's partitions: the same tables, or others.
-async fn tables(system: &System, day: time::Date) -> Vec<u32> {
-    let suffix = day.to_string().replace('-', "");
-    let oids = format!("SELECT oid FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_{suffix}' ORDER BY relname");
-    system.sql(&oids).await.iter().map(|row| row.get(0)).collect()
-}
-
+/// A leader that dies between the cancellation and the drop leaves deliveries that are cancelled, and a log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_day_in_which_something_waits_only_that_is_kept_in_new_tables_and_it_goes_once_that_is_delivered() {
+async fn what_still_waits_in_a_day_is_cancelled_before_the_day_is_dropped() {
     System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, old) = old_day(&system).await;
-        subscribed.past(&system, 12_000, "succeeded", OLD, OLD).await;
-        subscribed.past(&system, 1, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
-        let before = tables(&system, old).await;
-        let log = remove(&mut leader, old, Part::Log).await;
-        // A look at 5,000 rows, the preparation, three copies and the replacement.
-        assert_eq!(log, Outcome { steps: 6, looked: 17_001, copied: 1, is_dropped: true });
-        for table in ["events", "deliveries", "attempts"] {
-            assert_eq!(rows(&system, table).await, 1, "{table}");
-        }
-        let after = tables(&system, old).await;
-        assert!(after.len() == 3 && after.iter().all(|table| !before.contains(table)), "{before:?} {after:?}");
-        // Nothing would be gained by another copy.
-        for part in [Part::Log, Part::Bodies] {
-            assert_eq!(
-                remove(&mut leader, old, part).await,
-                Outcome { steps: 1, looked: 1, copied: 0, is_dropped: false }
-            );
-        }
-        assert_eq!(tables(&system, old).await, after);
-        drop(leader);
-        // Its job is not on the queues: a rebuild enqueues it.
-        system.lose_generation().await;
-        let ingest = system.start(Service::Ingest).await;
-        system.start(Service::Dispatcher).await;
-        subscribed.receiver.wait_for(1, SOON).await;
-        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 2";
-        eventually("it is recorded", SOON, || async { (system.count(done).await == 1).then_some(()) }).await;
-        assert_eq!(metric(ingest, "webhooks_maintenance_leader").await, 1.0);
-        system.stop(Service::Ingest).await;
-        drop_day(&mut crate::retention::leader(&system).await, old).await;
-        assert_eq!(partitions(&system, old).await, 0);
-    })
-    .await;
-}
-
-/// The first delivery of 10,000 is copied by the first of two steps, the last one by the second.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changes_while_a_day_is_copied_is_kept_as_it_is_at_last() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, old) = old_day(&system).await;
-        subscribed.past(&system, 5, "retrying", OLD, OLD).await;
-        subscribed.past(&system, 8_000, "succeeded", &format!("{OLD} + interval '1 second'"), OLD).await;
-        subscribed.past(&system, 5, "retrying", &format!("{OLD} + interval '1 minute'"), OLD).await;
-        let waiting = system.sql("SELECT id::text FROM deliveries WHERE state = 'retrying' ORDER BY id").await;
-        let waiting: Vec<String> = waiting.iter().map(|row| row.get(0)).collect();
-        // A step after the first copy: a look, a preparation, a copy.
-        remove_with(&mut leader, old, Part::Log, async |step| {
-            if step != 3 {
-                return;
-            }
-            for part in [&waiting[..5], &waiting[5..]] {
-                let [cancelled, recorded, succeeded, erased, _] = part else { panic!("there are five") };
-                system.sql(&format!("UPDATE deliveries SET state = 'cancelled' WHERE id = '{cancelled}'")).await;
-                system
-                    .sql(&format!(
-                        "WITH done AS (UPDATE deliveries SET attempts = 2 WHERE id = '{recorded}' RETURNING id) \
-                         INSERT INTO attempts SELECT id, 2, 'https://localhost/', now(), now(), 1, 'timeout', 500, '', '' FROM done"
-                    ))
-                    .await;
-                system.sql(&format!("UPDATE deliveries SET state = 'succeeded' WHERE id = '{succeeded}'")).await;
-                system.sql(&format!("DELETE FROM deliveries WHERE id = '{erased}'")).await;
-            }
-        })
-        .await;
-        let left = system.sql("SELECT id::text, attempts::bigint FROM deliveries ORDER BY id").await;
-        let left: Vec<(String, i64)> = left.iter().map(|row| (row.get(0), row.get(1))).collect();
-        let expected = [(1, 2), (4, 1), (6, 2), (9, 1)].map(|(place, attempts)| (waiting[place].clone(), attempts));
-        assert_eq!(left, expected);
-        let attempts = "SELECT count(*) FROM attempts JOIN deliveries ON id = delivery_id";
-        assert_eq!((rows(&system, "attempts").await, system.count(attempts).await), (6, 6));
-        let events = "SELECT count(*) FROM events AS e JOIN deliveries AS d ON d.event_id = e.id";
-        // Those of the two that ended after they were copied. None of an erased delivery is among them.
-        assert_eq!((system.count(events).await, rows(&system, "events").await), (4, 6));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_that_ends_in_a_transaction_during_its_copy_is_not_kept_as_waiting() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, old) = old_day(&system).await;
-        subscribed.past(&system, 1, "retrying", OLD, OLD).await;
-        subscribed.past(&system, 1, "succeeded", &format!("{OLD} + interval '1 second'"), OLD).await;
-        let (writer, connection) = tokio_postgres::connect(&system.database_url, tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        let mut removal = Removal::of(old.into(), Part::Log);
-        for _look_and_preparation in 0..2 {
-            removal = leader.removal_step(&removal).await.unwrap().rest.unwrap();
-        }
-        writer.batch_execute("BEGIN; UPDATE deliveries SET state = 'succeeded'").await.unwrap();
-        let commit = async {
-            let waits =
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            eventually("the copy waits", SOON, || async { (system.count(waits).await > 0).then_some(()) }).await;
-            writer.batch_execute("COMMIT").await.unwrap();
-        };
-        // It waits for half a second at the most. Then the step is taken again.
-        let (copied, ()) = tokio::join!(leader.removal_step(&removal), commit);
-        let mut rest = copied.map_or(Some(removal), |copied| copied.rest);
-        while let Some(removal) = rest {
-            let done = leader.removal_step(&removal).await.unwrap();
-            assert_eq!(done.copied, 0);
-            rest = done.rest;
-        }
-        assert_eq!((rows(&system, "deliveries").await, partitions(&system, old).await), (0, 0));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_waiting_deliveries_than_one_step_copies_are_all_kept() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, old) = old_day(&system).await;
-        subscribed.past(&system, 1, "succeeded", OLD, OLD).await;
-        subscribed.past(&system, 1_200, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
-        // A look, the preparation, copies of 500, 500 and 200, and the replacement.
-        let expected = Outcome { steps: 6, looked: 2 * 1_201, copied: 1_200, is_dropped: true };
-        assert_eq!(remove(&mut leader, old, Part::Log).await, expected);
-        for table in ["events", "deliveries", "attempts"] {
-            assert_eq!(rows(&system, table).await, 1_200, "{table}");
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_dies_while_it_copies_a_day_leaves_nothing_that_harms() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let old = (today() - DAY * 40).date();
-        let mut first = leader(&system).await;
-        first.partitions_ensure(old).await.unwrap();
-        subscribed.past(&system, 2, "retrying", OLD, OLD).await;
-        subscribed.past(&system, 8_000, "succeeded", &format!("{OLD} + interval '1 second'"), OLD).await;
-        for part in [Part::Log, Part::Bodies] {
-            let mut removal = Removal::of(old.into(), part);
-            loop {
-                let done = first.removal_step(&removal).await.unwrap();
-                removal = done.rest.expect("it is not over");
-                if done.copied > 0 {
-                    break;
-                }
-            }
+        let (subscribed, paused) = (Subscribed::new(&system).await, Subscribed::new(&system).await);
+        let (mut first, old) = old_day(&system).await;
+        subscribed.past(&system, 12_000, "dropped", OLD, OLD).await;
+        subscribed.past(&system, 2, "retrying", &format!("{OLD} + interval '1 minute'"), OLD).await;
+        subscribed.past(&system, 2, "pending", &format!("{OLD} - interval '1 minute'"), OLD).await;
+        subscribed.past(&system, 3, "pending", &format!("{OLD} + interval '1 day'"), OLD).await;
+        paused.past(&system, 6_000, "pending", &format!("{OLD} + interval '1 hour'"), OLD).await;
+        system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{}'", paused.webhook)).await;
+        system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries WHERE state = 'pending'").await;
+        index(&mut first).await;
+        let (mut removal, mut cancelled) = (Removal::of(old.into(), Part::Log), 0);
+        // 18,004 rows of the index.
+        for _ in 0..4 {
+            let done = first.removal_step(&removal).await.unwrap();
+            assert!(!done.is_dropped);
+            cancelled += done.cancelled;
+            removal = done.rest.unwrap();
         }
         drop(first);
-        let one = "(SELECT id FROM deliveries WHERE state = 'retrying' LIMIT 1)";
-        system.sql(&format!("UPDATE deliveries SET state = 'succeeded' WHERE id = {one}")).await;
-        let mut next = leader(&system).await;
-        assert_eq!(remove(&mut next, old, Part::Log).await.copied, 1);
-        for table in ["events", "deliveries", "attempts"] {
-            assert_eq!(rows(&system, table).await, 1, "{table}");
+        let state =
+            async |state: &str| system.count(&format!("SELECT count(*) FROM deliveries WHERE state = '{state}'")).await;
+        assert_eq!((cancelled, state("cancelled").await, rows(&system, "held_jobs").await), (6_004, 6_004, 3));
+        let api = system.admin(subscribed.tenant).await;
+        let log = api.log(&subscribed.webhook, "state=cancelled").await["data"].as_array().unwrap().clone();
+        assert_eq!(log.len(), 4);
+        for delivery in log {
+            let path = format!(
+                "/api/v1/webhooks/{}/deliveries/{}/resend/",
+                subscribed.webhook,
+                delivery["id"].as_str().unwrap()
+            );
+            let refused = api.ask(&path).await;
+            assert_eq!((refused.status, &refused.json()["code"]), (409, &serde_json::json!("too_old")));
         }
-        assert_eq!(system.count(LEFT_BEHIND).await, 0);
+        let mut next = leader(&system).await;
+        drop_day(&mut next, old).await;
+        assert_eq!((partitions(&system, old).await, rows(&system, "deliveries").await), (0, 3));
+        assert_eq!(state("pending").await, 3, "another day's");
     })
     .await;
 }
 
-/// As an operator may do by hand.
+/// An activation releases held jobs while the day is being cancelled: each ends in one of both ways.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_whose_copy_somebody_drops_begins_anew() {
+async fn a_webhook_that_is_activated_on_the_last_day_and_a_day_that_goes_do_not_block_one_another() {
     System::prepared(options(), async |system| {
         let subscribed = Subscribed::new(&system).await;
         let (mut leader, old) = old_day(&system).await;
-        subscribed.past(&system, 1, "succeeded", OLD, OLD).await;
-        subscribed.past(&system, 1, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
-        for (part, table) in [(Part::Bodies, "events"), (Part::Log, "deliveries")] {
-            let drop = format!("DROP TABLE {table}_{}_kept", old.to_string().replace('-', ""));
-            let removed = remove_with(&mut leader, old, part, async |step| {
-                if step == 3 {
-                    system.sql(&drop).await;
-                }
-            })
-            .await;
-            // A look, twice the preparation and the copy, the replacement, and the step that finds no copy.
-            assert_eq!(removed, Outcome { steps: 7, looked: 6, copied: 2, is_dropped: true }, "{part:?}");
+        subscribed.past(&system, 3_000, "pending", OLD, OLD).await;
+        system.stop(Service::Api).await;
+        system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
+        system.sql(&format!("INSERT INTO held_webhooks VALUES ('{}', 1000, now(), now())", subscribed.webhook)).await;
+        index(&mut leader).await;
+        let relay = ledger(&system);
+        let (released, removed) =
+            tokio::join!(async { relay.jobs_wake(1_000).await.unwrap().unwrap().deliveries }, async {
+                leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap()
+            });
+        println!("{released} were released before they were cancelled");
+        assert_eq!(removed.cancelled, 3_000, "whatever was released and not attempted is cancelled as well");
+        assert_eq!(rows(&system, "held_jobs").await, 0);
+        assert!(leader.removal_step(&removed.rest.unwrap()).await.unwrap().is_dropped);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_stays_until_the_cursor_of_untried_deliveries_has_passed_it() {
+    System::prepared(options(), async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let (mut leader, old) = old_day(&system).await;
+        subscribed.past(&system, 1, "pending", OLD, OLD).await;
+        let early = leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap();
+        assert!(early.rest.is_none() && !early.is_dropped && early.cancelled == 0, "{early:?}");
+        let removed = remove(&mut leader, old, Part::Log).await;
+        assert_eq!(removed, Outcome { steps: 2, looked: 1, cancelled: 1, is_dropped: true });
+    })
+    .await;
+}
+
+/// Thirty days are kept: the day that was over 31 days ago is needed for as long as the schedule lasts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_is_kept_for_the_length_of_the_schedule_and_a_day_beyond_what_is_accepted() {
+    let options = Options { schedule: "1m,20h", ..options() };
+    System::prepared(options, async |system| {
+        let subscribed = Subscribed::new(&system).await;
+        let mut leader = leader(&system).await;
+        let noon =
+            |days: u32| format!("date_trunc('day', now(), 'UTC') - interval '{days} days' + interval '12 hours'");
+        for days in [31, 32, 33] {
+            leader.partitions_ensure((today() - DAY * days).date()).await.unwrap();
+            subscribed.past(&system, 1, "retrying", &noon(days), &noon(days)).await;
         }
-        for table in ["events", "deliveries", "attempts"] {
-            assert_eq!(rows(&system, table).await, 1, "{table}");
-        }
-        assert_eq!(system.count(LEFT_BEHIND).await, 0);
+        drop(leader);
+        let ingest = system.start(Service::Ingest).await;
+        eventually("the oldest one is cancelled", SOON, || async {
+            (metric(ingest, "webhooks_retention_ended_total").await >= 1.0).then_some(())
+        })
+        .await;
+        eventually("its day is gone", SOON, || async {
+            (metric(ingest, "webhooks_retention_behind_days").await == 0.0).then_some(())
+        })
+        .await;
+        // 44 hours after it was over: before 20:00, the second one is still kept.
+        let left = if today().hour() < 20 { 2 } else { 1 };
+        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'retrying'").await, left);
     })
     .await;
 }
@@ -264,91 +177,6 @@ async fn a_store_that_waits_for_the_replacement_of_a_day_holds_no_table_that_it_
                 replacement.batch_execute("LOCK TABLE ONLY events, ONLY attempts NOWAIT; COMMIT").await.unwrap();
             });
         }
-    })
-    .await;
-}
-
-/// Tables and triggers of a removal that is under way, or was when its leader died.
-const LEFT_BEHIND: &str = "SELECT (SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE '%\\_kept') \
-                           + (SELECT count(*) FROM pg_trigger WHERE tgname = 'repeat_in_kept')";
-
-/// The retention is longer by now than it was for the leader that died.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_leader_left_of_a_day_goes_also_if_the_day_stays() {
-    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RETENTION__KEEP", "100days".to_owned())];
-    System::prepared(Options { settings: settings.to_vec(), ..Options::default() }, async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, old) = old_day(&system).await;
-        subscribed.past(&system, 3, "dropped", OLD, OLD).await;
-        let looked = leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap();
-        leader.removal_step(&looked.rest.unwrap()).await.unwrap();
-        assert_eq!(system.count(LEFT_BEHIND).await, 4, "three tables and a trigger");
-        drop(leader);
-        system.start(Service::Ingest).await;
-        eventually("they are gone", SOON, || async { (system.count(LEFT_BEHIND).await == 0).then_some(()) }).await;
-        assert_eq!((partitions(&system, old).await, rows(&system, "deliveries").await), (3, 3));
-    })
-    .await;
-}
-
-/// As in a rolling restart: the api-service keeps the day for longer than the leader does.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delivery_that_is_sent_again_while_its_day_is_removed_is_kept_and_sent() {
-    let settings = vec![("RETENTION__KEEP", "100days".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let api = system.admin(subscribed.tenant).await;
-        let mut leader = leader(&system).await;
-        for (days, part) in [(40, Part::Log), (39, Part::Bodies)] {
-            let old = (today() - DAY * days).date();
-            leader.partitions_ensure(old).await.unwrap();
-            let noon = format!("{OLD} + interval '{} days'", 40 - days);
-            subscribed.past(&system, 5, "dropped", &noon, &noon).await;
-            subscribed.past(&system, 6_000, "succeeded", &format!("{noon} + interval '1 second'"), &noon).await;
-            let dropped = system.sql("SELECT id::text FROM deliveries WHERE state = 'dropped' ORDER BY id").await;
-            let dropped: Vec<String> = dropped.iter().map(|row| row.get(0)).collect();
-            let resend = async |number: usize| {
-                let path = format!("/api/v1/webhooks/{}/deliveries/{}/resend/", subscribed.webhook, dropped[number]);
-                assert_eq!(api.ask(&path).await.status, 202);
-            };
-            let mut resent = 0;
-            let removed = remove_with(&mut leader, old, part, async |step| {
-                // Before each further step one more. Before the first one, nothing waits.
-                if step > 0 {
-                    resend(resent).await;
-                    resent += 1;
-                }
-            })
-            .await;
-            assert!(removed.is_dropped && resent > 1, "{removed:?}");
-            let bodies = format!(
-                "SELECT count(*) FROM deliveries AS d JOIN events AS e ON e.id = d.event_id \
-                 JOIN attempts AS a ON a.delivery_id = d.id WHERE d.state = 'pending' AND d.id = ANY ('{{{}}}')",
-                dropped.join(", ")
-            );
-            let expected = i64::try_from(resent).unwrap();
-            assert_eq!(system.count(&bodies).await, expected, "{part:?}");
-            assert_eq!(system.count(LEFT_BEHIND).await, 0);
-        }
-        let waiting = usize::try_from(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await);
-        system.start(Service::Dispatcher).await;
-        subscribed.receiver.wait_for(waiting.unwrap(), SOON).await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_a_deleted_webhook_keeps_no_day() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, old) = old_day(&system).await;
-        subscribed.past(&system, 3, "retrying", OLD, OLD).await;
-        // Its cancellation has ended before they were stored, or nobody has begun it.
-        system.sql("UPDATE webhooks SET is_active = false, deleted_at = now()").await;
-        drop_day(&mut leader, old).await;
-        assert_eq!((partitions(&system, old).await, rows(&system, "unsuccessful_deliveries").await), (0, 3));
-        crate::retention::clear(&mut leader).await;
-        assert_eq!(rows(&system, "unsuccessful_deliveries").await, 0);
     })
     .await;
 }
@@ -380,38 +208,6 @@ async fn nothing_is_deleted_while_the_databases_clock_and_the_leaders_differ() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_day_of_which_the_waiting_deliveries_are_copied_is_not_behind_at_the_next_look_either() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (leader, old) = old_day(&system).await;
-        drop(leader);
-        subscribed.past(&system, 2, "succeeded", OLD, OLD).await;
-        subscribed.past(&system, 1, "retrying", &format!("{OLD} + interval '1 second'"), OLD).await;
-        clock::make_settable(&system).await;
-        let ingest = system.start(Service::Ingest).await;
-        let behind = async || metric(ingest, "webhooks_retention_behind_days").await;
-        eventually("all old days are dropped or copied", SOON, || async {
-            (rows(&system, "deliveries").await == 1 && behind().await == 0.0).then_some(())
-        })
-        .await;
-        let passes = async |more: f64| {
-            let enough = metric(ingest, "webhooks_reconcile_passes_total").await + more;
-            eventually("retention had its turn", SOON, || async {
-                (metric(ingest, "webhooks_reconcile_passes_total").await >= enough).then_some(())
-            })
-            .await;
-        };
-        // Retention looks again as soon as the clocks agree again.
-        clock::set_ahead(&system, 120).await;
-        passes(2.0).await;
-        clock::set_ahead(&system, 0).await;
-        passes(3.0).await;
-        assert_eq!((behind().await, partitions(&system, old).await), (0.0, 3));
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_an_old_day_delays_its_drop_and_nothing_else() {
     System::prepared(options(), async |system| {
         let subscribed = Subscribed::new(&system).await;
@@ -421,11 +217,10 @@ async fn a_reader_of_an_old_day_delays_its_drop_and_nothing_else() {
         tokio::spawn(connection);
         reader.batch_execute("BEGIN; SELECT count(*) FROM deliveries").await.unwrap();
         let (hot, began) = (ledger(&system), Instant::now());
-        let mut removal = Removal::of(old.into(), Part::Log);
-        // The reader does not hinder the look, the preparation and the copy.
-        for _ in 0..3 {
-            removal = leader.removal_step(&removal).await.unwrap().rest.expect("it is to be dropped");
-        }
+        index(&mut leader).await;
+        // The reader does not hinder the cancellation.
+        let removal = leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap().rest;
+        let removal = removal.expect("it is to be dropped");
         let (dropped, stored) = tokio::join!(leader.removal_step(&removal), async {
             let mut slowest = std::time::Duration::ZERO;
             while began.elapsed() < std::time::Duration::from_secs(2) {

@@ -78,9 +78,10 @@ impl Ledger {
                     let Some(before) = before else { return Ok(None) };
                     let changed = change.changed(&before);
                     if !changed.is_empty() {
-                        let update =
-                            diesel::update(one).set((change.row(&before), webhooks::updated_at.eq(diesel::dsl::now)));
-                        update.execute(conn).await?;
+                        let is_paused = change.is_active == Some(false) && before.is_active;
+                        let paused_at = is_paused.then(|| webhooks::paused_at.eq(diesel::dsl::now));
+                        let row = (change.row(&before), webhooks::updated_at.eq(diesel::dsl::now), paused_at);
+                        diesel::update(one).set(row).execute(conn).await?;
                         tell(conn, actor, id, changed, &before).await?;
                     }
                     if change.is_active == Some(true) && !before.is_active {

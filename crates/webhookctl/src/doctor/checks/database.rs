@@ -237,8 +237,8 @@ fn connections(server: &ServerCondition, seen: &DatabaseSeen, pool: usize) -> Fi
 /// of api-services, the leader's and an operator's make such reads.
 fn locks(server: &ServerCondition, seen: &DatabaseSeen, settings: &SettingsSeen) -> Finding {
     const OF_A_DAY: i64 = 3;
-    /// Of days without an event of this installation: a week ahead, today, and one that is about to be dropped.
-    const OTHER_DAYS: i64 = 9;
+    /// A week ahead, today, and those that are kept beyond `retention.keep` for their schedule, or are about to be dropped.
+    const OTHER_DAYS: i64 = 11;
     let id = "database.locks";
     let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let pool = i64::try_from(settings.max_connections).unwrap_or(i64::MAX);
@@ -246,8 +246,7 @@ fn locks(server: &ServerCondition, seen: &DatabaseSeen, settings: &SettingsSeen)
         return Finding::note(id, "not looked at: retention.keep or database.max_connections cannot be used");
     }
     let days = whole(settings.keep.as_secs().div_ceil(86_400)).saturating_add(OTHER_DAYS);
-    // Days in which a delivery waits are kept for longer.
-    let present = seen.days.as_ref().map_or(0, |days| days.whole.len() + days.partial.len());
+    let present = seen.days.as_ref().map_or(0, |days| days.made.len());
     let days = days.max(i64::try_from(present).unwrap_or(i64::MAX));
     let services = seen.connections.iter().flatten().filter(|one| one.name == "api-service");
     let services = services.map(|one| processes_of(one, pool)).sum::<i64>().max(1);

@@ -18,7 +18,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     };
     let mut findings = vec![schema];
     let days = (&seen.days, seen);
-    findings.extend(judged("partitions.ahead", days, |days| partitions(days, observed.settings.keep)));
+    findings.extend(judged("partitions.ahead", days, |days| vec![partitions(days)]));
     if let Some(used) = &seen.keys {
         findings.extend(judged("keys.open", (used, seen), keys));
     }
@@ -55,16 +55,15 @@ fn schema(MigrationsSeen { missing, unknown, last, has_other_baseline, .. }: &Mi
     }
 }
 
-fn partitions(days: &DaysSeen, keep: std::time::Duration) -> Vec<Finding> {
-    let DaysSeen { today, wanted, whole, partial } = days;
+fn partitions(days: &DaysSeen) -> Finding {
+    let DaysSeen { today, wanted, made } = days;
     let missing: Vec<_> = std::iter::successors(Some(*today), |day| day.next_day())
         .take_while(|day| day <= wanted)
-        .filter(|day| !whole.contains(day))
+        .filter(|day| !made.contains(day))
         .collect();
-    let earliest = today.checked_sub(time::Duration::try_from(keep).unwrap_or(time::Duration::MAX));
     let remedy =
         "run webhookctl migrate now; a leading event-ingest creates partitions ahead of time: check that one runs";
-    let ahead = match missing.as_slice() {
+    match missing.as_slice() {
         [] => Finding::ok("partitions.ahead", format!("every day until {wanted} has its partitions")),
         // Events may be a day ahead.
         [first, ..] if (*first - *today).whole_days() <= 1 => {
@@ -73,17 +72,7 @@ fn partitions(days: &DaysSeen, keep: std::time::Duration) -> Vec<Finding> {
         [first, ..] => {
             Finding::warning("partitions.ahead", format!("none are made from {first} on (until {wanted})"), remedy)
         }
-    };
-    let mut findings = vec![ahead];
-    let broken: Vec<_> = partial.iter().filter(|day| earliest.is_none_or(|earliest| **day >= earliest)).collect();
-    if let [day, ..] = broken.as_slice() {
-        findings.push(Finding::warning(
-            "partitions.whole",
-            format!("{} with some of its three partitions, the first {day}", many(broken.len(), "day")),
-            "the first event of such a day makes the others; of the last two days, webhookctl migrate does",
-        ));
     }
-    findings
 }
 
 fn keys(seen: &KeysSeen) -> Vec<Finding> {

@@ -14,9 +14,6 @@ use super::{
     judged, unseen,
 };
 
-/// The leader notes once a minute that the broker is the one it knows.
-const SILENT: time::Duration = time::Duration::minutes(5);
-
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let mut findings: Vec<_> = observed.database().map(api).into_iter().collect();
     findings.extend(consumers(observed));
@@ -143,24 +140,14 @@ fn leader(seen: &DatabaseSeen, observed: &Observed) -> Vec<Finding> {
                 format!("the broker lacks {queue}: it lost its disk, or it is another one"),
                 "if broker.url names the right broker, wait: the leader rebuilds the queues from the ledger",
             ),
-            _ => verified(generation.verified_at, seen.now),
+            _ if generation.id.is_none() => {
+                Finding::note("leader.broker", "the ledger has not been compared with this broker yet")
+            }
+            Some((queue, Seen::Present { .. })) => {
+                Finding::ok("leader.broker", format!("the broker has {queue}: it is the one that the ledger knows"))
+            }
+            _ => Finding::note("leader.broker", "not looked at: the broker does not show its queues"),
         }]
     }));
     findings
-}
-
-fn verified(at: Option<OffsetDateTime>, now: OffsetDateTime) -> Finding {
-    let id = "leader.broker";
-    match at {
-        None => Finding::note(id, "the ledger has not been compared with this broker yet"),
-        Some(at) if now - at > SILENT => Finding::warning(
-            id,
-            format!("the leader has not looked at the broker for {}", lasting(now - at)),
-            "its log (event-ingest, target upkeep) says why; if nobody leads, start event-ingest",
-        ),
-        Some(at) => {
-            let ago = lasting((now - at).max(time::Duration::ZERO));
-            Finding::ok(id, format!("the ledger was compared with this broker {ago} ago"))
-        }
-    }
 }

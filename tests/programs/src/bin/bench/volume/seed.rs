@@ -22,7 +22,7 @@ const LATELY: i64 = 5;
 /// The least age of a row, in milliseconds: it must not look like work under way.
 const AGO: i64 = 10 * 60 * 1000;
 /// Days that are past the retention once it is shortened, as numbers of days ago.
-pub(super) const STAYING_DAY: i64 = 36;
+pub(super) const WAITING_DAY: i64 = 36;
 pub(super) const GOING_DAY: i64 = 33;
 /// As many webhooks as a tenant may have by default.
 const OF_TENANT: u64 = 100;
@@ -73,7 +73,7 @@ pub(super) async fn fill(environment: &Environment<'_>, size: Size, parts: &[&st
         (&["activation"], rows(seeded.paused, Kind::Held, HELD, &lately)),
         (&["rebuild"], rows(seeded.retrying, Kind::Retrying, RETRIES, &lately)),
         (&["recovery"], rows(seeded.retrying, Kind::Dropped, DROPPED, &lately)),
-        (&["retention"], rows(seeded.history, Kind::PastButSome, OLD_DAY, &day(STAYING_DAY))),
+        (&["retention"], rows(seeded.history, Kind::PastButSome, OLD_DAY, &day(WAITING_DAY))),
         (&["retention"], rows(seeded.history, Kind::Past, OLD_DAY, &day(GOING_DAY))),
     ];
     environment.sql("SET statement_timeout = '10min'; SET work_mem = '256MB'; SET synchronous_commit = off").await;

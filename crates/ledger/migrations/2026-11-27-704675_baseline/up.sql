@@ -18,6 +18,7 @@ CREATE TABLE webhooks (
     secret_sealed bytea NOT NULL,
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
+    paused_at     timestamptz, -- the beginning of its latest pause; null if it was inactive from the beginning, or never
     deleted_at    timestamptz
 );
 
@@ -58,7 +59,8 @@ END $$;
 --
 -- An id begins with the milliseconds of the event's timestamp, so ranges of ids are ranges of days. No index names
 -- `state` or `next_attempt_at`: the update of an attempt stays in its page (HOT). `next_attempt_at` is null before the
--- first attempt, unless that was postponed, asked for, or accepted more than a day after the event's timestamp.
+-- first attempt, unless that was postponed, asked for, or accepted more than a day after the event's timestamp, or
+-- the leader's cursor has passed (`broker_generation.indexed_before`).
 CREATE TABLE deliveries (
     id              uuid PRIMARY KEY, -- see `derived_id`
     webhook_id      uuid NOT NULL,
@@ -95,7 +97,8 @@ CREATE TABLE attempts (
 
 -- Deliveries that are not `succeeded`, except pending ones without a due time: a narrow row each. Triggers of
 -- `deliveries` write them, so a first attempt that succeeds writes nothing here. Read by the log, recoveries, the
--- leader's searches for waiting deliveries, and the doctor. Retention deletes those of the days that it drops.
+-- leader's searches for waiting deliveries, and the doctor. An erasure deletes them with their deliveries, and
+-- retention those of the days that it drops.
 CREATE TABLE unsuccessful_deliveries (
     delivery_id     uuid PRIMARY KEY,
     webhook_id      uuid NOT NULL,
@@ -201,17 +204,17 @@ CREATE TABLE requeued_jobs (
 -- such queue, it has lost its disk, and with it every job. A rebuild declares the queue of `rebuilding` first,
 -- publishes the jobs of all waiting deliveries, and makes that queue the one to believe in. Its cursors are the last
 -- delivery of those with a due time (`rebuild_due`: null at the end), and of those without one (`rebuild_untried`: the
--- least id at the end). The leader writes and reads the one row; the doctor reads it.
+-- least id at the end). `indexed_before` is a cursor over the ids of deliveries: each waiting one before it has a due
+-- time, and so a row in `unsuccessful_deliveries`. The leader writes and reads the one row; the doctor reads it.
 CREATE TABLE broker_generation (
-    is_only              boolean PRIMARY KEY DEFAULT true CHECK (is_only),
-    id                   uuid,
-    verified_at          timestamptz,
-    rebuilding           uuid,
-    rebuild_began_at     timestamptz,
-    rebuild_due          timestamptz,
-    rebuild_due_id       uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
-    rebuild_is_backwards boolean NOT NULL DEFAULT false, -- it has reached the latest due time, and turned back
-    rebuild_untried      uuid NOT NULL DEFAULT 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+    is_only          boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    id               uuid,
+    indexed_before   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    rebuilding       uuid,
+    rebuild_began_at timestamptz,
+    rebuild_due      timestamptz,
+    rebuild_due_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    rebuild_untried  uuid NOT NULL DEFAULT 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 );
 
 INSERT INTO broker_generation DEFAULT VALUES;
@@ -343,9 +346,7 @@ CREATE DOMAIN known_delivery AS boolean CONSTRAINT delivery_is_known CHECK (VALU
 -- row there has one writer at a time.
 CREATE FUNCTION keep_unsuccessful_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        DELETE FROM unsuccessful_deliveries WHERE delivery_id = OLD.id;
-    ELSIF NEW.state = 'succeeded' OR NEW.state = 'pending' AND NEW.next_attempt_at IS NULL THEN
+    IF NEW.state = 'succeeded' OR NEW.state = 'pending' AND NEW.next_attempt_at IS NULL THEN
         DELETE FROM unsuccessful_deliveries WHERE delivery_id = NEW.id;
     ELSE
         INSERT INTO unsuccessful_deliveries (delivery_id, webhook_id, state, next_attempt_at)
@@ -364,9 +365,6 @@ CREATE TRIGGER unsuccessful_updated AFTER UPDATE ON deliveries FOR EACH ROW
         OLD.state <> 'succeeded' AND (OLD.state <> 'pending' OR OLD.next_attempt_at IS NOT NULL)
         OR NEW.state <> 'succeeded' AND (NEW.state <> 'pending' OR NEW.next_attempt_at IS NOT NULL)
     )
-    EXECUTE FUNCTION keep_unsuccessful_deliveries();
-CREATE TRIGGER unsuccessful_deleted AFTER DELETE ON deliveries FOR EACH ROW
-    WHEN (OLD.state <> 'succeeded' AND (OLD.state <> 'pending' OR OLD.next_attempt_at IS NOT NULL))
     EXECUTE FUNCTION keep_unsuccessful_deliveries();
 
 -- A time as the API writes it.
@@ -412,49 +410,3 @@ CREATE TRIGGER health_updated AFTER UPDATE ON webhook_health FOR EACH ROW
         OR NEW.failing_since IS NULL AND (OLD.failing_notices > 0 OR NEW.last_dropped > 0)
     )
     EXECUTE FUNCTION add_health_notices();
-
--- Copies deliveries of a day, their attempts and their events, into the tables that are about to replace the day's
--- partitions. Retention makes these tables: where it removes bodies alone, only that of the events.
-CREATE FUNCTION copy_kept(day text, ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF to_regclass(format('deliveries_%s_kept', day)) IS NOT NULL THEN
-        EXECUTE format(
-            'INSERT INTO deliveries_%1$s_kept SELECT * FROM deliveries_%1$s WHERE id = ANY ($1) ON CONFLICT DO NOTHING', day
-        ) USING ids;
-        EXECUTE format(
-            'INSERT INTO attempts_%1$s_kept SELECT * FROM attempts_%1$s WHERE delivery_id = ANY ($1) '
-            'ON CONFLICT DO NOTHING', day
-        ) USING ids;
-    END IF;
-    EXECUTE format(
-        'INSERT INTO events_%1$s_kept SELECT e.* FROM deliveries_%1$s AS d '
-        'CROSS JOIN LATERAL (SELECT tenant_id FROM webhooks WHERE id = d.webhook_id LIMIT 1) AS w '
-        'CROSS JOIN LATERAL (SELECT * FROM events_%1$s AS e WHERE e.occurred_at = moment_of(d.id) AND e.id = d.event_id '
-        'AND e.tenant_id = w.tenant_id AND e.event_type = d.event_type LIMIT 1) AS e '
-        'WHERE d.id = ANY ($1) ON CONFLICT DO NOTHING', day
-    ) USING ids;
-END
-$$;
-
--- Repeats changes of an old day's deliveries in those tables. Retention adds a trigger that calls it to `deliveries_<day>`
--- before it copies waiting deliveries. An attempt is recorded with a change of its delivery, and an event is deleted with
--- its deliveries, so attempts and events need no trigger.
-CREATE FUNCTION repeat_in_kept() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    day text := right(TG_TABLE_NAME, 8);
-BEGIN
-    IF TG_OP <> 'INSERT' AND to_regclass(format('deliveries_%s_kept', day)) IS NOT NULL THEN
-        EXECUTE format('DELETE FROM deliveries_%s_kept WHERE id = $1', day) USING OLD.id;
-        EXECUTE format('DELETE FROM attempts_%s_kept WHERE delivery_id = $1', day) USING OLD.id;
-    END IF;
-    IF TG_OP = 'DELETE' THEN
-        EXECUTE format(
-            'DELETE FROM events_%s_kept WHERE occurred_at = moment_of($1) AND id = $2 AND event_type = $3 '
-            'AND tenant_id = (SELECT tenant_id FROM webhooks WHERE id = $4)', day
-        ) USING OLD.id, OLD.event_id, OLD.event_type, OLD.webhook_id;
-    ELSIF NEW.state IN ('pending', 'retrying') THEN
-        PERFORM copy_kept(day, ARRAY[NEW.id]);
-    END IF;
-    RETURN NULL;
-END
-$$;

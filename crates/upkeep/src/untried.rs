@@ -1,0 +1,42 @@
+//! The cursor of untried deliveries: gives old ones a due time, so that the index of waiting deliveries has them.
+
+use std::time::Instant;
+
+use domain::DeliveryId;
+use ledger::{Leader, LedgerError};
+use time::OffsetDateTime;
+
+use crate::{
+    pace::{Pace, pause},
+    reconciler::Reconciler,
+    retention::earlier,
+};
+
+/// The age of the ids that the cursor reaches. Ingest gives the delivery of an event that is older than a day a due time,
+/// by the time at which its transaction begins. The hour is for the transaction's end, and for clocks that are set back.
+const AGE: time::Duration = time::Duration::hours(25);
+
+impl Reconciler<'_> {
+    /// Moves the cursor, in steps of 1,000 rows, unless the clocks are too far apart or a rebuild is under way.
+    ///
+    /// # Errors
+    /// When the database does not answer, or a row is locked. The next pass continues where this one has ended.
+    pub(crate) async fn index_untried(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
+        let mut pace = Pace::new(self.upkeep.interval, Instant::now());
+        let Some(now) = earlier(leader.now().await?, OffsetDateTime::now_utc()) else { return Ok(()) };
+        let (mut cursor, end) = (leader.generation().await?.indexed_before, DeliveryId::bound_at(now - AGE));
+        loop {
+            let began = Instant::now();
+            let Some(step) = leader.untried_index(cursor, end).await? else { return Ok(()) };
+            if let Some(earliest) = step.earliest {
+                self.search.begin_before(earliest);
+            }
+            cursor = step.indexed_before;
+            pace.spend(u32::try_from(step.looked).unwrap_or(u32::MAX));
+            if cursor >= end || !pace.goes_on(0, Instant::now()) {
+                return Ok(());
+            }
+            pause(began.elapsed()).await;
+        }
+    }
+}
