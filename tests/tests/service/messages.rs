@@ -7,7 +7,7 @@ use end_to_end::{
     outsider::Outsider,
     receiver::{Receiver, always, verify},
     servers::repository,
-    system::{Options, Service, Subscriber, TestSystem, metric},
+    system::{Options, Service, TestSystem, metric},
     wait::{SOON, until},
 };
 use jsonschema::Validator;
@@ -353,15 +353,4 @@ async fn properties_of_a_published_message_are_not_passed_on() {
     broker.publish_to(&names.exchange(), &names.main(), &job.data).await;
     system.start(Service::Dispatcher).await;
     receiver.wait_for(1, SOON).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deeply_nested_data_within_the_limit_arrives_as_it_came() {
-    let system = TestSystem::shared().await;
-    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
-    let data = format!("{}1{}", r#"{"a":"#.repeat(40_000), "}".repeat(40_000));
-    let event = Event::now(EventType::QuoteClosed, tenant).with_data(data.clone());
-    system.upstream.publish(&[event]).await;
-    let body = receiver.wait_for(1, SOON).await.remove(0).body;
-    assert!(String::from_utf8_lossy(&body).ends_with(&format!(r#""data":{data}}}"#)));
 }
