@@ -362,10 +362,15 @@ impl System {
         self.session(tenant, "admin", Duration::from_secs(3600)).await
     }
 
+    /// A new tenant, and its administrator.
+    pub async fn tenant(&self) -> (Uuid, Api) {
+        let tenant = Uuid::new_v4();
+        (tenant, self.admin(tenant).await)
+    }
+
     /// A new tenant, whose only webhook wants closed quotes, and the webhook's receiver.
     pub async fn subscriber(&self, behaviour: Behaviour) -> Subscriber {
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&self.ca, behaviour));
-        let api = self.admin(tenant).await;
+        let ((tenant, api), receiver) = (self.tenant().await, Receiver::start(&self.ca, behaviour));
         let Created { id: webhook, secret } = api.create(&receiver.url("/"), &["quote.closed"]).await;
         Subscriber { tenant, api, receiver, webhook, secret }
     }

@@ -361,21 +361,3 @@ async fn a_user_without_a_limit_of_connections_is_warned_of_with_the_statement_t
     assert_eq!((&limited["level"], &limited["remedy"]), (&"ok".into(), &Value::Null), "{limited}");
     system.sql(&format!("DROP ROLE {user}")).await;
 }
-
-#[tokio::test]
-async fn all_settings_that_are_missing_are_named_at_once() {
-    let report = doctor(&HashMap::new()).await;
-    let errors = report.checks.iter().filter(|check| check["level"] == "error");
-    let told: Vec<_> = errors.map(|check| check["text"].as_str().unwrap()).collect();
-    let expected = [
-        "database.url (WEBHOOKS__DATABASE__URL) is not set",
-        "broker.url (WEBHOOKS__BROKER__URL) is not set",
-        "secrets.keys (WEBHOOKS__SECRETS__KEYS) is not set",
-    ];
-    assert_eq!(told, expected, "{}", report.screen);
-    assert_eq!((report.code, report.wrong()), (1, vec!["settings.usable"]));
-
-    let report = doctor(&HashMap::from([("WEBHOOKS__LOG__FORMAT".to_owned(), "xml".to_owned())])).await;
-    let faults: Vec<_> = ["broker.url", "database.url", "log.format"].map(|name| report.screen.contains(name)).into();
-    assert_eq!(faults, [true; 3], "{}", report.screen);
-}

@@ -92,18 +92,17 @@ async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_cannot_be_read_is_one_jobs_affair() {
-    for (table, change, detail) in [
-        ("deliveries", "first_failed_at = 'infinity'", "cannot read a value"),
-        ("events", "event_type = 'of.tomorrow'", "events.event_type"),
-    ] {
+    const DELIVERY: &str = "UPDATE deliveries SET event_type = 'of.tomorrow' WHERE id = $1";
+    const EVENT: &str = "UPDATE events SET event_type = 'of.tomorrow' \
+                         WHERE id = (SELECT event_id FROM deliveries WHERE id = $1)";
+    const TIME: &str = "UPDATE deliveries SET first_failed_at = 'infinity' WHERE id = $1";
+    for (changes, detail) in [(&[TIME][..], "cannot read a value"), (&[DELIVERY, EVENT], "events.event_type")] {
         let system = TestSystem::prepared(Options::default()).await;
         let setting = waiting(&system, JOBS).await;
         let bad = bad_one(&system).await;
-        let row = format!(
-            "(SELECT {} FROM deliveries WHERE id = '{bad}')",
-            if table == "events" { "event_id" } else { "id" }
-        );
-        system.sql(&format!("UPDATE {table} SET {change} WHERE id = {row}")).await;
+        for change in changes {
+            system.sql(&change.replace("$1", &format!("'{bad}'"))).await;
+        }
         system.start(Service::Dispatcher).await;
         succeeded(&system, JOBS - 1).await;
         parked(&system, &bad, "unreadable", detail).await;
@@ -222,8 +221,11 @@ async fn a_job_that_was_being_parked_as_unrecorded_is_not_attempted_when_its_mes
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_job_that_cannot_be_published_holds_up_no_other_one() {
-    let settings = vec![("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", "1s".to_owned())];
-    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
+    let system = TestSystem::serving(
+        Options::with([("RECONCILE__INTERVAL", "100ms"), ("RECONCILE__GRACE", "1s")]),
+        [Service::Api],
+    )
+    .await;
     let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
     let admin = system.admin(tenant).await;
     let mut webhooks = Vec::new();

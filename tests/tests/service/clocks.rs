@@ -57,8 +57,7 @@ async fn all_is_delivered_on_time_while_the_database_is_two_minutes_behind() {
 async fn delivers_on_time(system: TestSystem, ahead: i64) {
     start(&system, ahead).await;
     system.start(Service::Dispatcher).await;
-    let tenant = Uuid::new_v4();
-    let admin = system.admin(tenant).await;
+    let (tenant, admin) = system.tenant().await;
     let (good, bad) = (Receiver::start(&system.ca, always(200)), Receiver::start(&system.ca, always(500)));
     let delivered = admin.create(&good.url("/"), &["quote.closed"]).await;
     let dropped = admin.create(&bad.url("/"), &["quote.closed"]).await;

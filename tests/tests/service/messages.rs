@@ -7,7 +7,7 @@ use end_to_end::{
     outsider::Outsider,
     receiver::{Receiver, always, verify},
     servers::repository,
-    system::{Options, Service, Subscriber, TestSystem, metric},
+    system::{Options, Service, TestSystem, metric},
     wait::{SOON, until},
 };
 use jsonschema::Validator;
@@ -355,41 +355,24 @@ async fn properties_of_a_published_message_are_not_passed_on() {
     receiver.wait_for(1, SOON).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deeply_nested_data_within_the_limit_arrives_as_it_came() {
-    let system = TestSystem::shared().await;
-    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
-    let data = format!("{}1{}", r#"{"a":"#.repeat(40_000), "}".repeat(40_000));
-    let event = Event::now(EventType::QuoteClosed, tenant).with_data(data.clone());
-    system.upstream.publish(&[event]).await;
-    let body = receiver.wait_for(1, SOON).await.remove(0).body;
-    assert!(String::from_utf8_lossy(&body).ends_with(&format!(r#""data":{data}}}"#)));
-}
-
 /// More than the minute after which bindings are declared again.
 const BINDING_DEADLINE: std::time::Duration = std::time::Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_with_an_unknown_routing_key_comes_back_and_a_deleted_binding_is_declared_again() {
-    System::run(Options::default(), async |system| {
-        let (tenant, broker, names) = (Uuid::new_v4(), &system.upstream, &system.names);
-        let receiver = Receiver::start(&system.ca, always(200));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let event = || Event::now(EventType::QuoteClosed, tenant).to_message();
-        let is_taken = async |key| broker.try_publish_raw(key, &event()).await.is_ok();
-        for key in ["quote.close", "Quote.Closed", "quote.closed.v2", "invoice.paid", ""] {
-            assert!(!is_taken(key).await, "{key:?}");
-        }
-        assert!(is_taken("quote.closed").await);
-        receiver.wait_for(1, SOON).await;
+    let system = TestSystem::running(Options::default()).await;
+    let (broker, names) = (&system.upstream, &system.names);
+    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    let event = || Event::now(EventType::QuoteClosed, tenant).to_message();
+    let is_taken = async |key| broker.try_publish_raw(key, &event()).await.is_ok();
+    for key in ["quote.close", "Quote.Closed", "quote.closed.v2", "invoice.paid", ""] {
+        assert!(!is_taken(key).await, "{key:?}");
+    }
+    assert!(is_taken("quote.closed").await);
+    receiver.wait_for(1, SOON).await;
 
-        broker.unbind(&names.events(), "quote.closed").await;
-        assert!(!is_taken("quote.closed").await);
-        eventually("the binding is declared again", BINDING_DEADLINE, async || {
-            is_taken("quote.closed").await.then_some(())
-        })
-        .await;
-        receiver.wait_for(2, SOON).await;
-    })
-    .await;
+    broker.unbind(&names.events(), "quote.closed").await;
+    assert!(!is_taken("quote.closed").await);
+    until("the binding is declared again", BINDING_DEADLINE, || is_taken("quote.closed")).await;
+    receiver.wait_for(2, SOON).await;
 }

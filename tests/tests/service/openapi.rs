@@ -1,24 +1,23 @@
 //! The description of the API and the API itself agree.
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use end_to_end::{
     api::{Answer, Api},
-    events::Event,
-    history,
-    receiver::{Receiver, Reply, behaviour},
     servers::repository,
-    system::{Options, Service, System, TestSystem},
+    system::{Options, Service, TestSystem},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-fn committed() -> Value {
-    serde_json::from_str(&fs::read_to_string(repository().join("proto-schemas/openapi.json")).unwrap()).unwrap()
+/// The committed description of the API.
+pub(crate) fn described() -> Value {
+    let file = repository().join("proto-schemas/openapi.json");
+    serde_json::from_str(&std::fs::read_to_string(file).expect("it is committed")).expect("it is JSON")
 }
 
 #[test]
 fn every_schema_is_a_valid_one_and_every_example_satisfies_its_schema() {
-    let document = committed();
+    let document = described();
     for schema in document["components"]["schemas"].as_object().unwrap().values() {
         jsonschema::meta::validate(schema).unwrap();
     }
@@ -64,13 +63,12 @@ fn validate(document: &Value, schema: &Value, value: &Value, place: &str) {
 }
 
 /// Judges answers by the description. It is stricter than a client: it rejects members that are not described.
-struct Contract(Value);
+pub(crate) struct Contract(Value);
 
 impl Contract {
-    async fn served(api: &Api) -> Self {
-        let answer = api.get("/api/v1/openapi.json").await;
-        assert_eq!(answer.header("content-type"), Some("application/json"));
-        let mut document = answer.json();
+    /// By the committed description, which is the served one.
+    pub(crate) fn committed() -> Self {
+        let mut document = described();
         document["components"]["schemas"].as_object_mut().unwrap().values_mut().for_each(close_within);
         Self(document)
     }
@@ -96,7 +94,7 @@ impl Contract {
     }
 
     /// Asserts the status of an answer, and its headers, media type and body as the call's description says.
-    fn check(&self, id: &str, status: u16, answer: &Answer) {
+    pub(crate) fn check(&self, id: &str, status: u16, answer: &Answer) {
         let place = format!("{id} {status}");
         assert_eq!(answer.status, status, "{place}: {}", answer.text);
         let described = &self.call(id)["responses"][status.to_string()];
@@ -174,98 +172,25 @@ async fn queries(api: &Api, contract: &Contract, path: &str) {
     }
 }
 
-/// A recovery during a cancellation, at this path, and one beside a running one. Only the latter has a `Location`.
-async fn of_refused_recoveries(system: &System, api: &Api, contract: &Contract, cancelling: &str) {
-    let since = json!({"since": "2026-01-01T00:00:00Z"});
-    contract.check("recoverDeliveries", 409, &api.post(&format!("{cancelling}recover/"), &since).await);
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_calls_refuse_and_the_queries_that_they_accept_are_described() {
+    let system = TestSystem::running(Options::with([("LIMITS__WEBHOOKS_PER_TENANT", "1")])).await;
+    let api = system.admin(Uuid::new_v4()).await;
+    let contract = Contract::committed();
+    let list = "/api/v1/webhooks/";
+    let new = json!({"name": "A", "url": "https://127.0.0.1:1/", "events": ["quote.closed"]});
+    let created = api.post(list, &new).await;
+    let (path, webhook) = (created.header("location").unwrap(), created.json()["id"].as_str().unwrap().to_owned());
+    queries(&api, &contract, path).await;
     let running = "INSERT INTO recoveries (id, webhook_id, since, states, reached, leased_until)";
     let id = Uuid::now_v7();
     system.sql(&format!("{running} VALUES ('{id}', '{webhook}', now(), '{{dropped}}', '{id}', 'infinity')")).await;
-    let path = format!("/api/v1/webhooks/{webhook}/recover/");
-    let refused = api.post(&path, &since).await;
-    contract.check("recoverDeliveries", 409, &refused);
-    let location = format!("{path}{id}/");
-    assert_eq!((&refused.json()["code"], refused.header("location")), (&json!("recovering"), Some(&*location)));
-    system.sql(&format!("UPDATE recoveries SET finished_at = now() WHERE id = '{id}'")).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_calls_answer_is_what_is_described() {
-    let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
-    let contract = Contract::served(&system.anonymous().await).await;
-    let answers = behaviour(|_, nth| Reply::status(if nth == 1 { 503 } else { 200 }).body("caf\u{e9}"));
-    let receiver = Receiver::start(&system.ca, answers);
-    let new = json!({"name": "A", "url": receiver.url("/in"), "events": ["quote.closed"]});
-
-    let created = api.post("/api/v1/webhooks/", &new).await;
-    contract.check("createWebhook", 201, &created);
-    let webhook = created.json()["id"].as_str().unwrap().to_owned();
-    let path = created.header("location").unwrap();
-    assert_eq!(path, format!("/api/v1/webhooks/{webhook}/"));
-    contract.check("listWebhooks", 200, &api.get("/api/v1/webhooks/?limit=1").await);
-    queries(&api, &contract, path).await;
-    contract.check("readWebhook", 200, &api.get(path).await);
-    contract.check("changeWebhook", 200, &api.patch(path, &json!({"name": "B"})).await);
-    contract.check("listEventTypes", 200, &api.get("/api/v1/event-types/").await);
-
-    system.upstream.publish(&Event::closed(tenant, 1)).await;
-    let delivery = api.newest_in(&webhook, "succeeded").await["id"].as_str().unwrap().to_owned();
-    contract.check("testWebhook", 202, &api.ask(&format!("{path}test/")).await);
-    contract.check("listDeliveries", 200, &api.get(&format!("{path}deliveries/?limit=1")).await);
-    let one = format!("{path}deliveries/{delivery}/");
-    contract.check("readDelivery", 200, &api.get(&one).await);
-    contract.check("resendDelivery", 202, &api.ask(&format!("{one}resend/")).await);
-    history::dropped(&system, tenant, &webhook, 3).await;
-    let begun = api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await;
-    contract.check("recoverDeliveries", 202, &begun);
+    let since = json!({"since": "2026-01-01T00:00:00Z"});
+    contract.check("recoverDeliveries", 409, &api.recover(&webhook, &since).await);
     let count = json!({"from": "2026-01-01T00:00:00Z", "count_only": true});
-    contract.check("recoverDeliveries", 200, &api.post(&format!("{path}recover/"), &count).await);
-    let event = api.delivery(&webhook, &delivery).await["event_id"].as_str().unwrap().to_owned();
-    contract.check("readEvent", 200, &api.get(&format!("/api/v1/events/{event}/")).await);
-    contract.check("readRecovery", 200, &api.get(begun.header("location").unwrap()).await);
-
-    for (id, call) in [("readStats", "stats/"), ("listNotices", "notices/"), ("listHistory", "history/")] {
-        contract.check(id, 200, &api.get(&format!("{path}{call}")).await);
-        contract.check(id, 400, &api.get(&format!("{path}{call}?limit=x")).await);
-        contract.check(id, 404, &api.get(&format!("/api/v1/webhooks/{}/{call}", Uuid::new_v4())).await);
-    }
-
-    let under_way = format!("(webhook_id, leased_until, until) VALUES ('{webhook}', 'infinity', now())");
-    system.sql(&format!("INSERT INTO webhook_tasks {under_way}")).await;
-    contract.check("resendDelivery", 409, &api.ask(&format!("{one}resend/")).await);
-    of_refused_recoveries(&system, &api, &contract, path).await;
-    contract.check("cancelDeliveries", 202, &api.ask(&format!("{path}cancel/")).await);
-
-    for (id, path) in [
-        ("readOpenApi", "openapi.json"),
-        ("readAsyncApi", "asyncapi.yaml"),
-        ("readSchema", "schemas/event.schema.json"),
-        ("readDocs", "docs/"),
-        ("readDocsStyle", "docs/style.css"),
-    ] {
-        contract.check(id, 200, &system.anonymous().await.get(&format!("/api/v1/{path}")).await);
-    }
-    contract.check("readSchema", 404, &system.anonymous().await.get("/api/v1/schemas/other.json").await);
-    contract.check("testWebhook", 409, &{
-        api.patch(path, &json!({"is_active": false})).await;
-        api.ask(&format!("{path}test/")).await
-    });
-    contract.check("deleteWebhook", 204, &api.delete(path).await);
-    contract.check("readWebhook", 404, &api.get(path).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_calls_refuse_is_what_is_described() {
-    let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
-    let system = TestSystem::running(Options { settings, ..Options::default() }).await;
-    let api = system.admin(Uuid::new_v4()).await;
-    let contract = Contract::served(&api).await;
-    let list = "/api/v1/webhooks/";
-    let new = json!({"name": "A", "url": "https://127.0.0.1:1/", "events": ["quote.closed"]});
-    contract.check("createWebhook", 201, &api.post(list, &new).await);
+    contract.check("recoverDeliveries", 200, &api.recover(&webhook, &count).await);
+    api.set_active(&webhook, false).await;
+    contract.check("testWebhook", 409, &api.ask(&format!("{path}test/")).await);
     contract.check("createWebhook", 409, &api.post(list, &new).await);
     contract.check("createWebhook", 400, &api.send("POST", list, &[JSON], "{").await);
     contract.check("createWebhook", 401, &system.anonymous().await.post(list, &new).await);
@@ -288,12 +213,13 @@ async fn what_calls_refuse_is_what_is_described() {
     contract.check("listDeliveries", 404, &api.get(&at("deliveries/")).await);
     contract.check("readDelivery", 404, &api.get(&delivery).await);
     contract.check("resendDelivery", 404, &api.ask(&format!("{delivery}resend/")).await);
-    contract.check(
-        "recoverDeliveries",
-        404,
-        &api.post(&at("recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await,
-    );
+    contract.check("recoverDeliveries", 404, &api.post(&at("recover/"), &since).await);
     contract.check("cancelDeliveries", 404, &api.ask(&at("cancel/")).await);
+    for (id, call) in [("readStats", "stats/"), ("listNotices", "notices/"), ("listHistory", "history/")] {
+        contract.check(id, 400, &api.get(&format!("{path}{call}?limit=x")).await);
+        contract.check(id, 404, &api.get(&at(call)).await);
+    }
+    contract.check("readSchema", 404, &api.get("/api/v1/schemas/other.json").await);
     contract.check("readEvent", 404, &api.get(&format!("/api/v1/events/{}/", Uuid::new_v4())).await);
     contract.check("readEvent", 404, &api.get("/api/v1/events/E-1/").await);
     contract.check("readRecovery", 404, &api.get(&at(&format!("recover/{}/", Uuid::new_v4()))).await);

@@ -19,8 +19,8 @@ const LONG: Duration = Duration::from_secs(90);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_arrives_although_the_database_dies_in_the_middle() {
     let servers = PrivateServers::borrow().await;
-    let settings = vec![("API__RECOVER_PER_SECOND", "40".to_owned())];
-    let options = Options { servers: Some(servers.servers().clone()), settings, ..Options::default() };
+    let options =
+        Options { servers: Some(servers.servers().clone()), ..Options::with([("API__RECOVER_PER_SECOND", "40")]) };
     let system = TestSystem::serving(options, [Service::Api]).await;
     let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
     let admin = system.admin(tenant).await;

@@ -19,7 +19,6 @@ use end_to_end::{
 };
 use tokio::{sync::Mutex, task::JoinHandle};
 use tokio_postgres::{Client, NoTls, Row};
-use uuid::Uuid;
 
 use crate::faults::LONG;
 
@@ -71,8 +70,7 @@ pub(crate) struct Tally {
 impl Storm {
     /// Registers the webhooks. The API must run already.
     pub(crate) async fn prepare(system: &Arc<System>) -> Self {
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
+        let (tenant, admin) = system.tenant().await;
         let steady = Receiver::start(&system.ca, always_well(ANSWER));
         let shaky = Receiver::start(&system.ca, badly_at_first(ANSWER));
         let all = EventType::ALL.map(EventType::as_str);

@@ -39,7 +39,7 @@ fn odd_data() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    data.push(format!("{}{}{}", "{\"a\":[".repeat(2_000), "1", "]}".repeat(2_000)));
+    data.push(format!("{}1{}", r#"{"a":"#.repeat(40_000), "}".repeat(40_000)));
     data.push(format!("{{\"text\":\"{}\"}}", "ünïcödé ".repeat(250 * 1024 / 12)));
     data
 }

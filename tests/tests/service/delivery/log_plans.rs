@@ -146,8 +146,7 @@ fn filters() -> Vec<DeliveryFilter> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_many_deliveries_has() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
     let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
     // Its tasks read too.

@@ -211,8 +211,7 @@ pub(super) async fn first_page(ledger: &Ledger, tenant: Uuid, webhook: &str, fil
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_one() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
     let large = &api.create("https://localhost/", &["quote.closed"]).await.id;
     let small = &api.create("https://localhost/", &["quote.closed"]).await.id;
@@ -246,8 +245,7 @@ async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_few_failing_webhooks_have_in_great_numbers_is_not_read_for_others() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let quiet = &api.create("https://localhost/", &["quote.closed"]).await.id;
     let failing = &api.create("https://localhost/", &["quote.closed"]).await.id;
     made(&system, tenant, failing, 3, "'dropped'").await;

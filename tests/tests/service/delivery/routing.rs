@@ -30,8 +30,7 @@ fn counts<const N: usize>(expected: [(&str, usize); N]) -> BTreeMap<String, usiz
 async fn a_webhook_gets_the_types_that_it_subscribed_to_and_no_other() {
     let system = TestSystem::prepared(Options::default()).await;
     let ingest = start_all(&system).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     api.create(&receiver.url("/one"), &["quote.closed"]).await;
     api.create(&receiver.url("/two"), &["return_note.created", "quote.closed"]).await;
@@ -51,8 +50,7 @@ async fn a_webhook_gets_the_types_that_it_subscribed_to_and_no_other() {
 async fn one_event_id_as_two_types_is_two_events_together_or_apart_and_again() {
     let system = TestSystem::prepared(Options::default()).await;
     let ingest = start_all(&system).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     api.create(&receiver.url("/accepted"), &["quote.accepted"]).await;
     api.create(&receiver.url("/both"), &["quote.accepted", "quote.closed"]).await;
@@ -113,8 +111,7 @@ async fn an_event_that_nobody_wants_is_acknowledged_counted_and_not_stored() {
 async fn each_change_of_subscriptions_holds_from_the_next_event_on() {
     let system = TestSystem::prepared(Options::default()).await;
     let ingest = start_all(&system).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     let mut events = 0;
     let mut got = async || {
@@ -179,8 +176,7 @@ async fn two_tenants_events_with_the_same_id_and_time_reach_each_tenant_with_its
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_event_goes_to_fifty_webhooks_and_is_stored_once() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     let mut secrets = BTreeMap::new();
     for number in 0..50 {

@@ -208,8 +208,7 @@ async fn jobs(system: &System, queue: &str) -> Vec<DeliveryId> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_with_one_id_and_moment_are_judged_and_routed_by_their_tenants_and_types() {
     const OTHERS: usize = 60;
-    let settings = vec![("INGEST__FLOOD", "2".to_owned())];
-    let system = TestSystem::prepared(Options { settings, ..Options::default() }).await;
+    let system = TestSystem::prepared(Options::with([("INGEST__FLOOD", "2")])).await;
     let ingest = start_all(&system).await;
     // Its jobs stay on their queues.
     system.stop(Service::Dispatcher).await;

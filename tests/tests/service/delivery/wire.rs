@@ -58,8 +58,7 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_setting_only_the_headers_of_the_specification_are_sent() {
-    let settings = vec![("SIGNING__STANDARD_WEBHOOKS", "false".to_owned())];
-    let system = TestSystem::running(Options { settings, ..Options::default() }).await;
+    let system = TestSystem::running(Options::with([("SIGNING__STANDARD_WEBHOOKS", "false")])).await;
     let event = Event::now(EventType::QuoteClosed, Uuid::new_v4());
     let (one, _, secret) = deliver(&system, &event).await;
     assert!(one.headers.iter().all(|(name, _)| !name.starts_with("webhook-")), "{:?}", one.headers);

@@ -8,7 +8,6 @@ use end_to_end::{
     receiver::{Received, Receiver, Reply, always, behaviour},
     system::{Service, Subscriber, System, TestSystem, metric},
 };
-use uuid::Uuid;
 
 use crate::health::{Health, health, once, publish, recorded};
 
@@ -30,8 +29,7 @@ async fn both_took_part(dispatchers: [SocketAddr; 2]) {
 async fn two_dispatchers_count_every_failure_exactly_once() {
     let system = TestSystem::prepared(once()).await;
     let dispatchers = two_dispatchers(&system).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(500));
     // With three webhooks the dispatchers meet at several rows at a time.
     let mut webhooks = Vec::new();

@@ -27,8 +27,7 @@ pub(crate) struct Records {
 impl Records {
     pub(crate) async fn of(system: &System) -> Self {
         system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
+        let (tenant, api) = system.tenant().await;
         let webhook: Uuid = api.create("https://localhost/", &["quote.closed"]).await.id.parse().unwrap();
         Self { api, ledger: system.ledger_as("late", 2), tenant: tenant.into(), webhook: webhook.into() }
     }

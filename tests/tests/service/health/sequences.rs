@@ -11,7 +11,6 @@ use end_to_end::{
     system::TestSystem,
     wait::{SOON, eventually, until},
 };
-use uuid::Uuid;
 
 use crate::health::{Health, LONG, health, once, publish, read, recorded, recorded_of};
 
@@ -44,8 +43,7 @@ fn check(path: &str, before: Health, after: Health, request: &Received) {
 async fn every_sequence_of_successes_and_failures_leaves_the_right_health_after_each_step() {
     const STEPS: usize = 4;
     let system = TestSystem::running(once()).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, scripted());
     let mut webhooks = HashMap::new();
     for number in 0..1_usize << STEPS {
@@ -79,8 +77,7 @@ async fn every_sequence_of_successes_and_failures_leaves_the_right_health_after_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_attempt_of_a_delivery_counts_until_it_is_dropped_or_succeeds() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = |behaviour| Receiver::start(&system.ca, behaviour);
     let (failing, mending, fine) = (receiver(always(500)), receiver(fails_then_succeeds(2)), receiver(always(200)));
     let mut webhooks = Vec::new();

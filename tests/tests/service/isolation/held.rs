@@ -87,8 +87,7 @@ const SEVERAL_LOOKS: Duration = Duration::from_secs(2);
 async fn what_is_held_arrives_although_every_process_is_replaced_in_the_middle() {
     const WEBHOOKS: usize = 8;
     const EACH: usize = 250;
-    let settings = vec![("API__RECOVER_PER_SECOND", "60".to_owned())];
-    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
+    let system = TestSystem::serving(Options::with([("API__RECOVER_PER_SECOND", "60")]), [Service::Api]).await;
     let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
     let admin = system.admin(tenant).await;
     for number in 0..WEBHOOKS {
@@ -187,8 +186,7 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_no_dispatcher_runs_jobs_stay_held() {
     const EACH: usize = 1_500;
-    let settings = vec![("API__RECOVER_PER_SECOND", "2000".to_owned())];
-    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
+    let system = TestSystem::serving(Options::with([("API__RECOVER_PER_SECOND", "2000")]), [Service::Api]).await;
     let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
     let admin = system.admin(tenant).await;
     for path in ["/one", "/other"] {

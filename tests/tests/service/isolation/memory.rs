@@ -8,7 +8,6 @@ use end_to_end::{
     system::{Options, Service, TestSystem},
     wait::{eventually, until},
 };
-use uuid::Uuid;
 
 use crate::isolation::LONG;
 
@@ -37,8 +36,7 @@ async fn pages_of_a_body_that_is_nested_deep_take_little_memory() {
     let system = TestSystem::prepared(Options::default()).await;
     let api = Process::start("api-service", &with_api_address(&system).await).await;
     system.start(Service::Ingest).await;
-    let tenant = Uuid::new_v4();
-    let admin = system.admin(tenant).await;
+    let (tenant, admin) = system.tenant().await;
     let webhook = admin.create("https://localhost:1/", &["quote.closed"]).await.id;
     let data = format!("{{\"a\":{}{}}}", "[".repeat(5_850), "]".repeat(5_850));
     let page = async |data: &str| {
@@ -65,15 +63,13 @@ async fn pages_of_a_body_that_is_nested_deep_take_little_memory() {
 
 /// Waits until at least `least` attempts are under way. Asserts that there are at most `most`, in little memory.
 async fn measure(body: usize, least: usize, most: usize) {
-    let settings = vec![("SHUTDOWN__DEADLINE", "100ms".to_owned())];
-    let options = Options { timeout: "120s", settings, ..Options::default() };
+    let options = Options { timeout: "120s", ..Options::with([("SHUTDOWN__DEADLINE", "100ms")]) };
     let system = TestSystem::serving(options, [Service::Api, Service::Ingest]).await;
     let hangs = Receiver::start(&system.ca, behaviour(|_, _| Reply::hang()));
     let data = format!(r#"{{"filler":"{}"}}"#, "x".repeat(body));
     let mut large = Vec::new();
     for _ in 0..TENANTS {
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
+        let (tenant, admin) = system.tenant().await;
         for number in 0..WEBHOOKS {
             admin.create(&hangs.url(&format!("/{number}")), &["quote.closed"]).await;
         }

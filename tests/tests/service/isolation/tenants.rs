@@ -83,8 +83,7 @@ async fn a_platform_of_many_tenants_that_hangs_does_not_hold_up_another_tenant()
     system.admin(healthy).await.create(&answers.url("/hook"), &["quote.closed"]).await;
     let mut on_platform = Vec::new();
     for number in 0..TENANTS {
-        let tenant = Uuid::new_v4();
-        let admin = system.admin(tenant).await;
+        let (tenant, admin) = system.tenant().await;
         for path in ["a", "b"] {
             admin.create(&hangs.url(&format!("/{number}/{path}")), &["quote.closed"]).await;
         }

@@ -14,7 +14,7 @@ use end_to_end::{
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::rest::snapshots::{Snapshots, described};
+use crate::{openapi::described, rest::snapshots::Snapshots};
 
 const LIST: &str = "/api/v1/webhooks/";
 const TENANT: Uuid = Uuid::from_u128(0x5b0e_0000_0000_4000_8000_0000_0000_0001);

@@ -49,8 +49,7 @@ async fn entries(system: &System, action: &str) -> Vec<(String, String)> {
 async fn what_waits_is_cancelled_in_steps_and_what_was_made_later_stays() {
     let system = TestSystem::prepared(Options::default()).await;
     let ops = system.start(Service::Api).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     let other = api.create("https://localhost/", &["quote.closed"]).await.id;
     let state = "CASE i % 5 WHEN 0 THEN 'retrying' ELSE 'pending' END";
@@ -116,8 +115,7 @@ async fn almost_done(system: &System, webhook: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_request_begins_a_cancellation_anew_and_up_to_its_own_time() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::made(&system, tenant, &webhook, 10, "'pending'").await;
     almost_done(&system, &webhook).await;
@@ -129,8 +127,7 @@ async fn a_second_request_begins_a_cancellation_anew_and_up_to_its_own_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_during_a_cancellation_cancels_everything() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::made(&system, tenant, &webhook, 10, "'pending'").await;
     let later = format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE webhook_id = '{webhook}'");
@@ -144,10 +141,9 @@ async fn a_deletion_during_a_cancellation_cancels_everything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancellation_ends_the_running_recovery() {
-    let settings = vec![("API__RECOVER_PER_SECOND", "4".to_owned())];
-    let system = TestSystem::running(Options { settings, dispatchers: 0, ..Options::default() }).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let system =
+        TestSystem::running(Options { dispatchers: 0, ..Options::with([("API__RECOVER_PER_SECOND", "4")]) }).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::dropped(&system, tenant, &webhook, 500).await;
     let since = json!({"since": "2026-01-01T00:00:00Z"});
@@ -189,8 +185,7 @@ async fn an_attempt_under_way_is_recorded_and_a_job_that_comes_later_is_stale() 
     let system = TestSystem::running(options).await;
     let gate = CancellationToken::new();
     let opened = gate.clone();
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(
         &system.ca,
         behaviour(move |request, _| match request.path.as_str() {
@@ -239,8 +234,7 @@ async fn an_attempt_under_way_is_recorded_and_a_job_that_comes_later_is_stale() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_outlasts_a_step_that_waits_for_one_delivery_after_another() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::made(&system, tenant, &webhook, 2, "'pending'").await;
     let lock = |order: &str| {

@@ -34,8 +34,7 @@ async fn delete(api: &Api, webhook: &str) {
 async fn each_webhook_has_a_delivery_or_a_reason() {
     let options = Options { schedule: "3600s", ..Options::default() };
     let system = TestSystem::running(options).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let (receiver, failing) = (Receiver::start(&system.ca, always(200)), Receiver::start(&system.ca, always(500)));
     let create = async |url: &str, events: &[&str]| api.create(url, events).await.id;
     let got = create(&receiver.url("/"), &["quote.closed"]).await;
@@ -122,8 +121,7 @@ async fn a_test_is_for_one_webhook_and_what_is_old_may_have_been_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_several_events_with_one_id_the_newest_ten_are_shown() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create(URL, &["quote.closed", "quote.accepted"]).await.id;
     let id = Uuid::now_v7();
     let begun = OffsetDateTime::now_utc() - Duration::HOUR;
@@ -219,8 +217,7 @@ const WEBHOOKS: usize = 1_100;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_events_are_looked_up_at_as_many_webhooks_as_a_tenant_can_have() {
     let system = TestSystem::running(Options { dispatchers: 0, ..Options::default() }).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     api.create(URL, &["quote.closed"]).await;
     let (id, last) = (Uuid::now_v7(), WEBHOOKS - 1);
     for statement in [

@@ -20,13 +20,15 @@ use crate::rest::resend::api_with;
 
 /// A schedule whose deliveries are dropped after three attempts, and thresholds that are reached at once.
 fn short() -> Options {
-    let settings = vec![
-        ("RECONCILE__INTERVAL", "100ms".to_owned()),
-        ("NOTICES__FAILING_AFTER", "200ms".to_owned()),
-        ("NOTICES__FAILING_ATTEMPTS", "2".to_owned()),
-        ("NOTICES__FAILING_AGAIN_AFTER", "1h,2h".to_owned()),
-    ];
-    Options { schedule: "200ms,400ms", settings, ..Options::default() }
+    Options {
+        schedule: "200ms,400ms",
+        ..Options::with([
+            ("RECONCILE__INTERVAL", "100ms"),
+            ("NOTICES__FAILING_AFTER", "200ms"),
+            ("NOTICES__FAILING_ATTEMPTS", "2"),
+            ("NOTICES__FAILING_AGAIN_AFTER", "1h,2h"),
+        ])
+    }
 }
 
 fn path(webhook: &Created, call: &str) -> String {
@@ -89,8 +91,7 @@ fn read(schema: &Validator, message: &BasicGetMessage) -> Value {
 async fn a_failing_webhook_says_since_when_why_and_what_is_next_and_a_mended_one_that_it_works() {
     let options = Options { schedule: "1h,2h", ..Options::default() };
     let system = TestSystem::running(options).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(503));
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
     let fresh = api.webhook(&webhook.id).await;
@@ -130,8 +131,7 @@ async fn a_failing_webhook_says_since_when_why_and_what_is_next_and_a_mended_one
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statistics_count_attempts_outcomes_drops_and_durations() {
     let system = TestSystem::running(Options { schedule: "100ms,200ms", ..Options::default() }).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(500));
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
     publish(&system, tenant).await;
@@ -175,8 +175,7 @@ async fn statistics_count_attempts_outcomes_drops_and_durations() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn administrators_are_told_of_failing_dropping_and_recovered_webhooks() {
     let system = TestSystem::running(short()).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let own = format!("{}-own", system.names.notices());
     system.upstream.bind_own_queue(&own, &system.names.notices(), "webhook.*").await;
     let receiver = Receiver::start(&system.ca, always(500));
@@ -270,8 +269,7 @@ async fn a_webhook_that_fails_for_long_is_told_of_again_and_a_paused_one_is_not(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_did_what_is_in_the_history_and_told_and_outlives_the_webhook() {
     let system = TestSystem::running(Options::default()).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (_tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     let webhook = api.create(&receiver.url("/a"), &["quote.closed"]).await;
     assert_eq!(api.patch(&path(&webhook, ""), &json!({"url": receiver.url("/a")})).await.status, 200);

@@ -23,8 +23,7 @@ use uuid::Uuid;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_shows_what_was_sent_and_what_came_back() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let answers = behaviour(|_, nth| match nth {
         1 => Reply::status(503).body([&b"caf\xe9 "[..], &[b'x'; 2000]].concat()),
         _ => Reply::ok().body("thanks"),
@@ -80,8 +79,7 @@ async fn failures_are_told_in_words() {
     const SCHEDULE: time::Duration = time::Duration::MINUTE;
     let options = Options { timeout: "5s", schedule: "60s", ..Options::default() };
     let system = TestSystem::running(options).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let (hanging, untrusted) =
         (Receiver::start(&system.ca, behaviour(|_, _| Reply::hang())), Receiver::start(&TestCa::new(), always(200)));
     let moved = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(302).header("location", "https://x/")));
@@ -130,8 +128,7 @@ async fn failures_are_told_in_words() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_can_be_filtered() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     let webhook = api.create(&receiver.url("/"), &["quote.closed", "return_note.created"]).await.id;
     let state = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'succeeded' ELSE 'cancelled' END";
@@ -207,8 +204,7 @@ async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paging_while_rows_arrive_repeats_nothing_and_misses_nothing() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     let others = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::made(&system, tenant, &webhook, 210, "'succeeded'").await;

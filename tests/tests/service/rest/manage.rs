@@ -106,8 +106,7 @@ async fn the_list_is_in_the_order_of_the_registrations() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_the_next_attempt() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let (old, new) = (Receiver::start(&system.ca, always(500)), Receiver::start(&system.ca, always(200)));
     let webhook = api.create(&old.url("/old"), &["quote.closed"]).await;
     let path = format!("/api/v1/webhooks/{}/", webhook.id);
@@ -178,8 +177,7 @@ async fn an_attempt_under_way_at_the_deletion_is_recorded_and_the_last_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_registers_and_deletes_in_a_loop_comes_to_an_end() {
-    let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
-    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
+    let system = TestSystem::serving(Options::with([("LIMITS__WEBHOOKS_PER_TENANT", "1")]), [Service::Api]).await;
     let (api, other) = (system.admin(Uuid::new_v4()).await, system.admin(Uuid::new_v4()).await);
     let url = "https://localhost/";
     let registration = json!({"name": "A loop", "url": url, "events": ["quote.closed"]});

@@ -18,8 +18,7 @@ async fn held(system: &System, count: i64) {
 async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
     // The retry comes long after the pause.
     let system = TestSystem::running(Options { schedule: "5s,10s", ..Options::default() }).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let (receiver, other) =
         (Receiver::start(&system.ca, fails_then_succeeds(1)), Receiver::start(&system.ca, always(200)));
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
@@ -71,8 +70,7 @@ enum First {
 async fn meets(system: TestSystem, first: First) {
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;

@@ -19,7 +19,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::rest::snapshots::{Snapshots, described};
+use crate::{openapi::described, rest::snapshots::Snapshots};
 
 const LIST: &str = "/api/v1/webhooks/";
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -34,8 +34,8 @@ fn registration() -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_problem_document_is_as_its_snapshot_says() {
-    let settings = vec![("LIMITS__WEBHOOKS_PER_TENANT", "1".to_owned())];
-    let system = TestSystem::serving(Options { settings, ..Options::default() }.keeping_long(), [Service::Api]).await;
+    let system =
+        TestSystem::serving(Options::with([("LIMITS__WEBHOOKS_PER_TENANT", "1")]).keeping_long(), [Service::Api]).await;
     let api = system.admin(Uuid::new_v4()).await;
     let (callers, requests) = (of_callers(&system, &api).await, of_requests(&api).await);
     let (bodies, states) = tokio::join!(of_unfinished_bodies(&api), of_states(&system));
@@ -187,8 +187,7 @@ async fn of_a_database_that_waits(system: &System, api: &Api) -> Problems {
 
 /// An API that keeps less, lets a tenant ask once in a minute, and whose table is broken at last.
 async fn of_another_api(system: &System) -> Problems {
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create(URL, QUOTES).await.id;
     system.start(Service::Ingest).await;
     let timestamp = "2020-03-01T09:30:00Z".to_owned();

@@ -24,8 +24,7 @@ pub(crate) fn ago(time: Duration) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::dropped(&system, tenant, &webhook, 12).await;
     system.stop(Service::Api).await;
@@ -199,8 +198,7 @@ async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
     let system = TestSystem::running(Options::default()).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     let (stuck, other) = (
         api.create(&receiver.url("/"), &["quote.closed"]).await.id,

@@ -8,16 +8,13 @@ use serde_json::{Map, Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-use crate::rest::order::assert_documented;
+use crate::{
+    openapi::{Contract, described},
+    rest::order::assert_documented,
+};
 
 /// Headers that may differ from run to run: of the connection, not of the answer.
 const OMITTED: [&str; 3] = ["connection", "content-length", "date"];
-
-/// The committed description of the API.
-pub(crate) fn described() -> Value {
-    let file = repository().join("proto-schemas/openapi.json");
-    serde_json::from_str(&fs::read_to_string(file).expect("it is committed")).expect("it is JSON")
-}
 
 /// The snapshots of one folder.
 pub(crate) struct Snapshots {
@@ -41,6 +38,9 @@ impl Snapshots {
     pub(crate) fn compare_with(&mut self, name: &str, answer: &Answer, body: &Value) {
         if is_json(answer) {
             assert_documented(&self.document, name, answer);
+        }
+        if self.folder == "operations" {
+            Contract::committed().check(name, answer.status, answer);
         }
         let mut headers: Map<_, _> = answer.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         assert_eq!(headers.len(), answer.headers.len(), "each header is sent once: {:?}", answer.headers);

@@ -55,8 +55,7 @@ async fn all_cancelled(system: &System) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_deliveries_of_a_deleted_webhook_count_as_cancelled_before_the_first_step_and_until_the_last() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = waiting(&system, &api, tenant).await;
     // A session locks the oldest pending delivery, so that the first step waits.
     let oldest = format!(
@@ -89,8 +88,7 @@ async fn the_deliveries_of_a_deleted_webhook_count_as_cancelled_before_the_first
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = waiting(&system, &api, tenant).await;
     // A session locks the newest pending delivery, so that a later step waits.
     let newest = format!(
@@ -184,14 +182,13 @@ struct Paused {
 }
 
 impl Paused {
-    async fn with<F: Future<Output = ()>>(held_jobs: usize, per_second: u16, test: impl FnOnce(Self) -> F) {
+    async fn with(held_jobs: usize, per_second: u16) -> Self {
         let system = TestSystem::serving(paced(per_second), [Service::Dispatcher]).await;
         let ops = system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
+        let (tenant, api) = system.tenant().await;
         let receiver = Receiver::start(&system.ca, always(200));
         let webhook = held(&system, &api, tenant, &receiver, held_jobs).await;
-        test(Self { system, ops, api, receiver, webhook }).await;
+        Self { system, ops, api, receiver, webhook }
     }
 
     async fn set_active(&self, is_active: bool) {
@@ -209,82 +206,75 @@ impl Paused {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_activation_publishes_what_was_held_at_the_pace_that_is_set() {
-    Paused::with(100, 40, async |paused| {
-        paused.set_active(true).await;
-        let Paused { system, ops, receiver, .. } = &paused;
-        receiver.wait_for(100, SOON).await;
-        assert_eq!(receiver.received_once().len(), 100);
-        let (first, last) = (receiver.received()[0].at, receiver.received()[99].at);
-        assert!(last - first >= time::Duration::milliseconds(1_900), "about forty a second: {}", last - first);
-        paused.tasks_end().await;
-        assert_eq!(metric(*ops, r#"webhooks_task_deliveries_total{task="wake"}"#).await, 100.0);
-        assert_eq!(paused.held_jobs().await, 0);
-        assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
-    })
-    .await;
+    let paused = Paused::with(100, 40).await;
+    paused.set_active(true).await;
+    let Paused { system, ops, receiver, .. } = &paused;
+    receiver.wait_for(100, SOON).await;
+    assert_eq!(receiver.received_once().len(), 100);
+    let (first, last) = (receiver.received()[0].at, receiver.received()[99].at);
+    assert!(last - first >= time::Duration::milliseconds(1_900), "about forty a second: {}", last - first);
+    paused.tasks_end().await;
+    assert_eq!(metric(*ops, r#"webhooks_task_deliveries_total{task="wake"}"#).await, 100.0);
+    assert_eq!(paused.held_jobs().await, 0);
+    assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
 }
 
 /// A process took held jobs and vanished before it committed. The server rolls its work back much later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_activation_outlives_a_step_that_is_taken_back() {
-    Paused::with(30, 1_000, async |paused| {
-        let Paused { system, ops, receiver, .. } = &paused;
-        let vanished = system
+    let paused = Paused::with(30, 1_000).await;
+    let Paused { system, ops, receiver, .. } = &paused;
+    let vanished = system
             .database_session(
                 "BEGIN; DELETE FROM held_jobs WHERE delivery_id IN (SELECT delivery_id FROM held_jobs ORDER BY 1 DESC LIMIT 20)",
             )
             .await;
-        paused.set_active(true).await;
-        receiver.wait_for(10, SOON).await;
-        until("further steps were taken", SOON, || async {
-            let steps = r#"webhooks_task_steps_total{task="wake"}"#;
-            metric(*ops, steps).await >= 3.0 })
-        .await;
-        assert_eq!(tasks(system).await, 1, "it is not over");
-        drop(vanished);
-        receiver.wait_for(30, SOON).await;
-        assert_eq!(receiver.received_once().len(), 30);
-        paused.tasks_end().await;
+    paused.set_active(true).await;
+    receiver.wait_for(10, SOON).await;
+    until("further steps were taken", SOON, || async {
+        let steps = r#"webhooks_task_steps_total{task="wake"}"#;
+        metric(*ops, steps).await >= 3.0
     })
     .await;
+    assert_eq!(tasks(system).await, 1, "it is not over");
+    drop(vanished);
+    receiver.wait_for(30, SOON).await;
+    assert_eq!(receiver.received_once().len(), 30);
+    paused.tasks_end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_in_the_middle_of_an_activation_keeps_the_rest_and_another_activation_sends_it() {
-    Paused::with(60, 20, async |paused| {
-        paused.set_active(true).await;
-        paused.receiver.wait_for(10, SOON).await;
-        paused.set_active(false).await;
-        paused.tasks_end().await;
-        assert!(paused.held_jobs().await >= 20, "most of the rest is held");
-        paused.set_active(true).await;
-        paused.receiver.wait_for(60, SOON).await;
-        assert_eq!(paused.receiver.received_once().len(), 60);
-    })
-    .await;
+    let paused = Paused::with(60, 20).await;
+    paused.set_active(true).await;
+    paused.receiver.wait_for(10, SOON).await;
+    paused.set_active(false).await;
+    paused.tasks_end().await;
+    assert!(paused.held_jobs().await >= 20, "most of the rest is held");
+    paused.set_active(true).await;
+    paused.receiver.wait_for(60, SOON).await;
+    assert_eq!(paused.receiver.received_once().len(), 60);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
-    Paused::with(60, 20, async |paused| {
-        paused.set_active(true).await;
-        let Paused { system, api, receiver, webhook, .. } = &paused;
-        receiver.wait_for(10, SOON).await;
-        assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
-        paused.tasks_end().await;
-        assert_eq!(paused.held_jobs().await, 0);
-        until("nothing waits", SOON, || async {
-            let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-            system.count(waiting).await == 0
-        })
-        .await;
-        let sent = receiver.received_once().len();
-        let succeeded = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
-        let cancelled = system.count("SELECT count(*) FROM deliveries WHERE state = 'cancelled'").await;
-        assert_eq!(succeeded + cancelled, 60);
-        assert!(cancelled >= 20 && i64::try_from(sent).unwrap() >= succeeded, "{sent} sent, {succeeded}, {cancelled}");
+    let paused = Paused::with(60, 20).await;
+    paused.set_active(true).await;
+    let Paused { system, api, receiver, webhook, .. } = &paused;
+    receiver.wait_for(10, SOON).await;
+    assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
+    paused.tasks_end().await;
+    assert_eq!(paused.held_jobs().await, 0);
+    until("nothing waits", SOON, || async {
+        let waiting = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
+        system.count(waiting).await == 0
     })
     .await;
+    let sent = receiver.received_once().len();
+    let succeeded = system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
+    let cancelled = system.count("SELECT count(*) FROM deliveries WHERE state = 'cancelled'").await;
+    assert_eq!(succeeded + cancelled, 60);
+    assert!(cancelled >= 20 && i64::try_from(sent).unwrap() >= succeeded, "{sent} sent, {succeeded}, {cancelled}");
 }
 
 /// A cancellation and a recovery, each with a delivery.

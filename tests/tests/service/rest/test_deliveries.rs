@@ -16,8 +16,7 @@ use crate::rest::resend::outbox_empties;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_is_a_real_delivery_of_a_sample_and_marked() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(&system.ca, always(200));
     let webhook = api.create(&receiver.url("/"), &["stock_receipt.completed", "quote.closed"]).await;
     let path = format!("/api/v1/webhooks/{}/test/", webhook.id);
@@ -68,8 +67,7 @@ async fn a_test_wakes_the_relay_that_publishes_its_job() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_tested_is_refused_and_leaves_nothing() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await;
     let path = format!("/api/v1/webhooks/{}/", webhook.id);
     let refused = api.post(&format!("{path}test/"), &json!({"event_type": "quote.accepted"})).await;

@@ -43,7 +43,7 @@ fn calls(
 
 /// How many calls are described that need a session.
 fn described() -> usize {
-    let document = crate::rest::snapshots::described();
+    let document = crate::openapi::described();
     let paths = document["paths"].as_object().into_iter().flat_map(|paths| paths.values());
     let calls = paths.flat_map(|calls| calls.as_object().into_iter().flat_map(|calls| calls.values()));
     calls.filter(|call| call["security"] != json!([])).count()

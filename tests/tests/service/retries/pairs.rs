@@ -22,8 +22,7 @@ const RECORDED: &str = "SELECT count(*) FROM attempts";
 /// The next attempt is far away, so that its job stays where the test can count it.
 fn options() -> Options {
     // Lost-job detection finds nothing meanwhile.
-    let settings = vec![("RECONCILE__GRACE", "1h".to_owned())];
-    Options { schedule: "10m,20m", timeout: "20s", settings, ..Options::default() }
+    Options { schedule: "10m,20m", timeout: "20s", ..Options::with([("RECONCILE__GRACE", "1h")]) }
 }
 
 /// The attempt of the first dispatcher, which reaches the broker through a proxy.

@@ -99,8 +99,7 @@ async fn after_seven_failed_attempts_a_delivery_is_dropped_and_nothing_of_it_is_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_success_ends_the_retries_at_whichever_attempt_it_comes() {
     let system = TestSystem::running(Options::default()).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
+    let (tenant, api) = system.tenant().await;
     // The path says at which attempt the receiver succeeds.
     let receiver = Receiver::start(
         &system.ca,

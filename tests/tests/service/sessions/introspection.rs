@@ -17,17 +17,18 @@ use crate::sessions::application::{Application, Mood, session, with};
 const LIST: &str = "/api/v1/webhooks/";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Runs a test with an application and an API that asks it.
-async fn asking<F: Future<Output = ()>>(cache: &str, timeout: &str, test: impl FnOnce(Application, Api) -> F) {
+/// An application, and the API of a system that asks it.
+async fn asking(cache: &str, timeout: &str) -> (TestSystem, Application, Api) {
     let application = Application::start().await;
-    let settings = vec![
-        ("API__SESSIONS", "introspection".to_owned()),
-        ("API__INTROSPECTION_URL", application.url()),
-        ("API__INTROSPECTION_CACHE", cache.to_owned()),
-        ("API__INTROSPECTION_TIMEOUT", timeout.to_owned()),
-    ];
-    let system = TestSystem::serving(Options { settings, ..Options::default() }, [Service::Api]).await;
-    test(application, system.anonymous().await).await;
+    let options = Options::with([
+        ("API__SESSIONS", "introspection"),
+        ("API__INTROSPECTION_URL", &application.url()),
+        ("API__INTROSPECTION_CACHE", cache),
+        ("API__INTROSPECTION_TIMEOUT", timeout),
+    ]);
+    let system = TestSystem::serving(options, [Service::Api]).await;
+    let api = system.anonymous().await;
+    (system, application, api)
 }
 
 async fn status(api: &Api, session: &str) -> u16 {
@@ -36,167 +37,148 @@ async fn status(api: &Api, session: &str) -> u16 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_several_session_cookies_the_application_is_asked_about_one_after_the_other() {
-    asking("10s", "20s", async |application, api| {
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        let cookies = format!("sessionid=; sessionid=stale; sessionid={id}; sessionid=younger");
-        assert_eq!(api.send("GET", LIST, &[("cookie", &cookies)], "").await.status, 200);
-        let asked: Vec<_> = application.asked().into_iter().flat_map(|asked| asked.headers).collect();
-        let asked = asked.iter().filter(|(name, _)| name == "cookie").map(|(_, value)| value.as_str());
-        assert_eq!(asked.collect::<Vec<_>>(), ["sessionid=stale", &format!("sessionid={id}")]);
-    })
-    .await;
+    let (_system, application, api) = asking("10s", "20s").await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    let cookies = format!("sessionid=; sessionid=stale; sessionid={id}; sessionid=younger");
+    assert_eq!(api.send("GET", LIST, &[("cookie", &cookies)], "").await.status, 200);
+    let asked: Vec<_> = application.asked().into_iter().flat_map(|asked| asked.headers).collect();
+    let asked = asked.iter().filter(|(name, _)| name == "cookie").map(|(_, value)| value.as_str());
+    assert_eq!(asked.collect::<Vec<_>>(), ["sessionid=stale", &format!("sessionid={id}")]);
 }
 
 /// Another cookie may be another user's: a request must not act for that one because a look-up failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cookie_whose_look_up_fails_is_not_passed_over() {
-    asking("1h", "20s", async |application, api| {
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        assert_eq!(status(&api, &id).await, 200);
-        application.is(Mood::Status(500));
-        let cookies = format!("sessionid=another; sessionid={id}");
-        assert_eq!(api.send("GET", LIST, &[("cookie", &cookies)], "").await.status, 503);
-        assert_eq!(status(&api, &id).await, 200, "it is remembered");
-    })
-    .await;
+    let (_system, application, api) = asking("1h", "20s").await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    assert_eq!(status(&api, &id).await, 200);
+    application.is(Mood::Status(500));
+    let cookies = format!("sessionid=another; sessionid={id}");
+    assert_eq!(api.send("GET", LIST, &[("cookie", &cookies)], "").await.status, 503);
+    assert_eq!(status(&api, &id).await, 200, "it is remembered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_application_is_asked_with_the_session_cookie_and_no_other() {
-    asking("10s", "20s", async |application, api| {
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        let cookies = format!("theme=dark; sessionid={id}; lang=de");
-        let more = [("cookie", cookies.as_str()), ("authorization", "Bearer x"), ("x-request-id", "r-1")];
-        assert_eq!(api.send("GET", LIST, &more, "").await.status, 200);
-        let asked = application.asked().remove(0);
-        assert_eq!(asked.line, "GET /session?for=webhooks");
-        let (cookie, host) = (format!("sessionid={id}"), application.address.to_string());
-        let agent = concat!("webhooks/", env!("CARGO_PKG_VERSION"));
-        let expected = [("accept", "application/json"), ("cookie", &cookie), ("host", &host), ("user-agent", agent)];
-        assert_eq!(asked.headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let (_system, application, api) = asking("10s", "20s").await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    let cookies = format!("theme=dark; sessionid={id}; lang=de");
+    let more = [("cookie", cookies.as_str()), ("authorization", "Bearer x"), ("x-request-id", "r-1")];
+    assert_eq!(api.send("GET", LIST, &more, "").await.status, 200);
+    let asked = application.asked().remove(0);
+    assert_eq!(asked.line, "GET /session?for=webhooks");
+    let (cookie, host) = (format!("sessionid={id}"), application.address.to_string());
+    let agent = concat!("webhooks/", env!("CARGO_PKG_VERSION"));
+    let expected = [("accept", "application/json"), ("cookie", &cookie), ("host", &host), ("user-agent", agent)];
+    assert_eq!(asked.headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
 
-        assert_eq!(api.get(LIST).await.status, 401);
-        assert_eq!(status(&api, &"x".repeat(4097)).await, 401);
-        assert_eq!(application.asked().len(), 1, "nobody is asked about what can be no session");
-    })
-    .await;
+    assert_eq!(api.get(LIST).await.status, 401);
+    assert_eq!(status(&api, &"x".repeat(4097)).await, 401);
+    assert_eq!(application.asked().len(), 1, "nobody is asked about what can be no session");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_yes_is_believed_for_a_while_and_a_no_is_not() {
-    asking("1h", "20s", async |application, api| {
-        let (first, second) =
-            (application.login(Uuid::new_v4(), "admin", HOUR), application.login(Uuid::new_v4(), "admin", HOUR));
-        for _ in 0..3 {
-            assert_eq!(status(&api, &first).await, 200);
-        }
-        assert_eq!(application.asked().len(), 1);
-        assert_eq!(status(&api, &second).await, 200);
-        assert_eq!(application.asked().len(), 2);
+    let (_system, application, api) = asking("1h", "20s").await;
+    let (first, second) =
+        (application.login(Uuid::new_v4(), "admin", HOUR), application.login(Uuid::new_v4(), "admin", HOUR));
+    for _ in 0..3 {
+        assert_eq!(status(&api, &first).await, 200);
+    }
+    assert_eq!(application.asked().len(), 1);
+    assert_eq!(status(&api, &second).await, 200);
+    assert_eq!(application.asked().len(), 2);
 
-        let later = Uuid::new_v4().simple().to_string();
-        assert_eq!(status(&api, &later).await, 401);
-        application.knows(&later, session(Uuid::new_v4(), "admin", HOUR));
-        assert_eq!(status(&api, &later).await, 200);
-        assert_eq!(application.asked().len(), 4);
+    let later = Uuid::new_v4().simple().to_string();
+    assert_eq!(status(&api, &later).await, 401);
+    application.knows(&later, session(Uuid::new_v4(), "admin", HOUR));
+    assert_eq!(status(&api, &later).await, 200);
+    assert_eq!(application.asked().len(), 4);
 
-        let port = application.address;
-        drop(application);
-        assert_eq!(status(&api, &first).await, 200, "still believed while the application is away");
-        assert_eq!(status(&api, "new").await, 503);
-        let _again = Application::start_on(port).await;
-        assert_eq!(status(&api, "new").await, 401);
-    })
-    .await;
+    let port = application.address;
+    drop(application);
+    assert_eq!(status(&api, &first).await, 200, "still believed while the application is away");
+    assert_eq!(status(&api, "new").await, 503);
+    let _again = Application::start_on(port).await;
+    assert_eq!(status(&api, "new").await, 401);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_cache_every_request_asks_and_a_logout_counts_at_once() {
-    asking("0s", "20s", async |application, api| {
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        for _ in 0..3 {
-            assert_eq!(status(&api, &id).await, 200);
-        }
-        assert_eq!(application.asked().len(), 3);
-        application.logout(&id);
-        assert_eq!(status(&api, &id).await, 401);
-    })
-    .await;
+    let (_system, application, api) = asking("0s", "20s").await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    for _ in 0..3 {
+        assert_eq!(status(&api, &id).await, 200);
+    }
+    assert_eq!(application.asked().len(), 3);
+    application.logout(&id);
+    assert_eq!(status(&api, &id).await, 401);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_cache_ends_and_the_application_is_asked_again() {
-    asking("100ms", "20s", async |application, api| {
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        assert_eq!(status(&api, &id).await, 200);
-        application.logout(&id);
-        until("the log-out counts", SOON, async || status(&api, &id).await == 401).await;
-        assert_eq!(application.asked().len(), 2);
-    })
-    .await;
+    let (_system, application, api) = asking("100ms", "20s").await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    assert_eq!(status(&api, &id).await, 200);
+    application.logout(&id);
+    until("the log-out counts", SOON, async || status(&api, &id).await == 401).await;
+    assert_eq!(application.asked().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_ends_when_it_expires_whatever_the_cache() {
-    asking("1h", "20s", async |application, api| {
-        let short = application.login(Uuid::new_v4(), "admin", Duration::from_secs(5));
-        let over = application.login(Uuid::new_v4(), "admin", Duration::ZERO);
-        assert_eq!((status(&api, &short).await, status(&api, &over).await), (200, 401));
-        until("it expires", SOON, async || status(&api, &short).await == 401).await;
-    })
-    .await;
+    let (_system, application, api) = asking("1h", "20s").await;
+    let short = application.login(Uuid::new_v4(), "admin", Duration::from_secs(5));
+    let over = application.login(Uuid::new_v4(), "admin", Duration::ZERO);
+    assert_eq!((status(&api, &short).await, status(&api, &over).await), (200, 401));
+    until("it expires", SOON, async || status(&api, &short).await == 401).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_an_admin_may_go_on_and_only_in_their_own_tenant() {
-    asking("10s", "20s", async |application, api| {
-        let (tenant, other) = (Uuid::new_v4(), Uuid::new_v4());
-        let viewer = with(&api, &application.login(tenant, "viewer", HOUR)).get(LIST).await;
-        assert_eq!((viewer.status, &viewer.json()["code"]), (403, &json!("not_an_admin")));
-        let admin = with(&api, &application.login(tenant, "admin", HOUR));
-        let webhook = admin.create("https://example.com/hook", &["quote.closed"]).await;
-        let path = format!("{LIST}{}/", webhook.id);
-        assert_eq!(admin.get(&path).await.status, 200);
-        let stranger = with(&api, &application.login(other, "admin", HOUR));
-        assert_eq!(stranger.get(&path).await.status, 404);
-    })
-    .await;
+    let (_system, application, api) = asking("10s", "20s").await;
+    let (tenant, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let viewer = with(&api, &application.login(tenant, "viewer", HOUR)).get(LIST).await;
+    assert_eq!((viewer.status, &viewer.json()["code"]), (403, &json!("not_an_admin")));
+    let admin = with(&api, &application.login(tenant, "admin", HOUR));
+    let webhook = admin.create("https://example.com/hook", &["quote.closed"]).await;
+    let path = format!("{LIST}{}/", webhook.id);
+    assert_eq!(admin.get(&path).await.status, 200);
+    let stranger = with(&api, &application.login(other, "admin", HOUR));
+    assert_eq!(stranger.get(&path).await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_not_a_clear_answer_fails_closed() {
-    asking("10s", "3s", async |application, api| {
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        for mood in [
-            Mood::Status(500),
-            Mood::Status(503),
-            Mood::Status(302),
-            Mood::Status(204),
-            Mood::Status(400),
-            Mood::Body(""),
-            Mood::Body("<html>Please log in</html>"),
-            Mood::Body(r#"{"role": "admin"}"#),
-            Mood::Hangs,
-        ] {
-            application.is(mood.clone());
-            let answer = with(&api, &id).get(LIST).await;
-            assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unavailable")), "{mood:?}");
-            assert_eq!(answer.header("retry-after"), Some("5"));
-        }
-        for status_of_no in [401, 403, 404] {
-            application.is(Mood::Status(status_of_no));
-            assert_eq!(status(&api, &id).await, 401, "{status_of_no}");
-        }
-        application.is(Mood::Well);
-        assert_eq!(status(&api, &id).await, 200);
-    })
-    .await;
+    let (_system, application, api) = asking("10s", "3s").await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    for mood in [
+        Mood::Status(500),
+        Mood::Status(503),
+        Mood::Status(302),
+        Mood::Status(204),
+        Mood::Status(400),
+        Mood::Body(""),
+        Mood::Body("<html>Please log in</html>"),
+        Mood::Body(r#"{"role": "admin"}"#),
+        Mood::Hangs,
+    ] {
+        application.is(mood.clone());
+        let answer = with(&api, &id).get(LIST).await;
+        assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("unavailable")), "{mood:?}");
+        assert_eq!(answer.header("retry-after"), Some("5"));
+    }
+    for status_of_no in [401, 403, 404] {
+        application.is(Mood::Status(status_of_no));
+        assert_eq!(status(&api, &id).await, 401, "{status_of_no}");
+    }
+    application.is(Mood::Well);
+    assert_eq!(status(&api, &id).await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_url_the_service_does_not_start() {
-    let settings = vec![("API__SESSIONS", "introspection".to_owned())];
-    let system = TestSystem::prepared(Options { settings, ..Options::default() }).await;
+    let system = TestSystem::prepared(Options::with([("API__SESSIONS", "introspection")])).await;
     let refused = api_service::App::build(&system.settings()).await.err().unwrap().to_string();
     assert_eq!(refused, "api.introspection_url (WEBHOOKS__API__INTROSPECTION_URL) is not set");
 }
@@ -233,26 +215,24 @@ async fn a_failure_is_logged_with_its_reason_and_without_the_session() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_unknown_sessions_does_not_flood_the_application_and_known_ones_go_on() {
-    asking("0s", "5m", async |application, api| {
-        let id = application.login(Uuid::new_v4(), "admin", HOUR);
-        assert_eq!(status(&api, &id).await, 200);
-        application.is(Mood::HangsForStrangers);
-        let mut flood = JoinSet::new();
-        for number in 0..100 {
-            let stranger = with(&api, &format!("stranger-{number}"));
-            flood.spawn(async move { stranger.get(LIST).await });
-        }
-        for _ in 0..100 - 32 {
-            let answer = flood.join_next().await.unwrap().unwrap();
-            assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("busy")));
-            assert_eq!(answer.header("retry-after"), Some("5"));
-        }
-        assert_eq!(status(&api, &id).await, 200, "the application is asked about a session that it confirmed before");
-        assert_eq!(application.asked().len(), 1 + 32 + 1);
-        application.is(Mood::Well);
-        // A client that hangs up makes no room: its question goes on until its time is over.
-        flood.shutdown().await;
-        assert_eq!(status(&api, "one-more").await, 503);
-    })
-    .await;
+    let (_system, application, api) = asking("0s", "5m").await;
+    let id = application.login(Uuid::new_v4(), "admin", HOUR);
+    assert_eq!(status(&api, &id).await, 200);
+    application.is(Mood::HangsForStrangers);
+    let mut flood = JoinSet::new();
+    for number in 0..100 {
+        let stranger = with(&api, &format!("stranger-{number}"));
+        flood.spawn(async move { stranger.get(LIST).await });
+    }
+    for _ in 0..100 - 32 {
+        let answer = flood.join_next().await.unwrap().unwrap();
+        assert_eq!((answer.status, &answer.json()["code"]), (503, &json!("busy")));
+        assert_eq!(answer.header("retry-after"), Some("5"));
+    }
+    assert_eq!(status(&api, &id).await, 200, "the application is asked about a session that it confirmed before");
+    assert_eq!(application.asked().len(), 1 + 32 + 1);
+    application.is(Mood::Well);
+    // A client that hangs up makes no room: its question goes on until its time is over.
+    flood.shutdown().await;
+    assert_eq!(status(&api, "one-more").await, 503);
 }
