@@ -10,7 +10,9 @@ use ledger::{Ledger, LedgerError, OutboxBatch};
 use tokio::sync::Notify;
 
 /// Held jobs are not published while more jobs than these wait on the slow queue: nobody would begin them.
-const CROWDED: u32 = 1_000;
+const CROWDED_SLOW: u32 = 1_000;
+/// Recoveries wait while more messages than these wait on the bulk queue.
+const CROWDED_BULK: u32 = 10_000;
 
 /// Wakes the outbox relay of this process when a request has committed work for it. The relay also looks by itself, for
 /// the work of other processes.
@@ -45,9 +47,18 @@ impl Outbox {
     }
 
     /// Returns true if dispatchers leave published jobs on the slow queue, as they do while none runs.
-    pub(crate) async fn is_crowded(&self) -> bool {
-        let ready = self.broker.depth(&self.names.slow()).await;
-        ready.is_ok_and(|ready| ready.is_some_and(|jobs| jobs > CROWDED))
+    pub(crate) async fn is_slow_crowded(&self) -> bool {
+        self.is_ready_above(&self.names.slow(), CROWDED_SLOW).await
+    }
+
+    /// The same for the bulk queue.
+    pub(crate) async fn is_bulk_crowded(&self) -> bool {
+        self.is_ready_above(&self.names.bulk(), CROWDED_BULK).await
+    }
+
+    async fn is_ready_above(&self, queue: &str, most: u32) -> bool {
+        let ready = self.broker.depth(queue).await;
+        ready.is_ok_and(|ready| ready.is_some_and(|messages| messages > most))
     }
 
     /// Publishes jobs of the outbox and deletes those that the broker has confirmed.
@@ -56,6 +67,14 @@ impl Outbox {
     /// When the broker has not confirmed one of the jobs. That job stays in the outbox.
     pub(crate) async fn publish(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
         self.publish_messages(batch, self.names.messages_due(batch.jobs(), |job| *job)).await
+    }
+
+    /// The same for jobs of a recovery. They wait in the bulk lane, so that no new event waits behind them.
+    ///
+    /// # Errors
+    /// As [`Outbox::publish`].
+    pub(crate) async fn publish_recovered(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
+        self.publish_messages(batch, self.names.jobs_in_bulk(batch.jobs(), |job| *job)).await
     }
 
     /// The same for jobs that were held. They wait in the slow lane, not in front of others.

@@ -158,6 +158,9 @@ impl Progress {
                     div { dt { "Events from" } dd { (full(recovery.since)) } }
                     @if let Some(until) = recovery.until { div { dt { "Until" } dd { (full(until)) } } }
                     div { dt { "What was" } dd { (recovery.states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(" or ")) } }
+                    @if !recovery.outcomes.is_empty() {
+                        div { dt { "Last attempt" } dd { (recovery.outcomes.iter().map(|class| class.as_str()).collect::<Vec<_>>().join(" or ")) } }
+                    }
                     div { dt { "Begun" } dd { (full(recovery.created_at)) } }
                 }
                 @if recovery.finished_at.is_none() { p.note { "You may leave this page: the recovery continues." } }

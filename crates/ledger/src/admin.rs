@@ -7,7 +7,6 @@ pub(crate) mod deliveries;
 pub(crate) mod erasure;
 pub(crate) mod events;
 pub(crate) mod history;
-pub(crate) mod mass_recoveries;
 pub(crate) mod notices;
 pub(crate) mod outbox;
 pub(crate) mod records;

@@ -110,6 +110,7 @@ diesel::table! {
         reached -> Uuid,
         leased_until -> Timestamptz,
         states -> Array<Text>,
+        outcomes -> Array<Text>,
         until -> Nullable<Timestamptz>,
     }
 }

@@ -1,38 +1,30 @@
 //! `webhookctl recover`: dropped deliveries of any tenant are sent again.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    num::NonZeroU16,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, ensure};
-use broker::{Broker, Outgoing, Publisher};
-use domain::{Job, OutcomeClass, TenantId, WebhookId};
-use ledger::{Ledger, LedgerError, MassRecovery, MassStep, OutboxBatch};
-use service_kit::{Settings, shutdown};
+use anyhow::ensure;
+use domain::{OutcomeClass, TenantId};
+use ledger::{
+    Actor, Kept, Ledger, LedgerError, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook,
+};
+use service_kit::Settings;
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     arguments::{Misuse, moment},
     away,
     confirm::Confirm,
     connect, output,
-    steps::{BREATH, Steps},
+    steps::Steps,
 };
 
-/// Steps per second, roughly (the rate is exact), and the maximum of deliveries in a step.
-const STEPS_PER_SECOND: u16 = 4;
-const PER_STEP: u16 = 1_000;
 /// Tenants that are listed.
 const LISTED: usize = 20;
 
 /// Sends dropped deliveries of all tenants again, after an outage of our own: with the same id and body, in a fresh run of
-/// the schedule, at a measured pace. It may be stopped and run again.
+/// the schedule. Begins a recovery of each webhook, as an administrator can, and skips webhooks with a running one.
 ///
-/// Exit codes: 0 done, 1 something is left or the command failed, 2 arguments or settings that cannot be used.
+/// Exit codes: 0 done, 1 a webhook was skipped or the command failed, 2 arguments or settings that cannot be used.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Deliveries whose event fired at this time or later, such as 2026-11-27T03:00:00Z.
@@ -47,9 +39,6 @@ pub(crate) struct Arguments {
     /// Deliveries of this tenant [default: of all].
     #[arg(long, value_name = "UUID")]
     tenant: Option<TenantId>,
-    /// Deliveries a second, of all webhooks together [default: `api.recover_per_second`].
-    #[arg(long, value_name = "N")]
-    per_second: Option<NonZeroU16>,
     /// The user in the webhooks' history.
     #[arg(long, default_value = "operator")]
     user: String,
@@ -66,152 +55,129 @@ fn failure(text: &str) -> Result<OutcomeClass, String> {
     })
 }
 
-/// Counts the deliveries and, once the operator has confirmed, sends them again.
+/// Counts the deliveries and, once the operator has confirmed, begins a recovery of each webhook.
 pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { from, to, outcome: outcomes, tenant, per_second, user, confirm } = arguments;
+    let Arguments { from, to, outcome: outcomes, tenant, user, confirm } = arguments;
     ensure!(from < to, Misuse("--from: is not before --to".to_owned()));
-    let stop = shutdown::on_signals().context("signals cannot be handled")?;
-    let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
+    let ledger = connect::ledger(settings)?;
     connect::require_schema(&ledger).await?;
     let run = Run {
-        wanted: MassRecovery { from, to, outcomes, tenant },
-        bodies: settings.retention.kept().bodies,
-        per_second: per_second.map_or(settings.api.recover_per_second, NonZeroU16::get),
+        wanted: NewRecovery { since: from, until: Some(to), states: vec![Recoverable::Dropped], outcomes },
+        kept: settings.retention.kept(),
         user,
         ledger,
-        stop,
     };
-    let found = run.count().await?;
-    let total = found.values().sum();
-    describe(&found, total, run.per_second)?;
-    if total == 0 || !confirm.go_on()? {
+    let found = run.count(tenant).await?;
+    describe(&found, settings.api.recover_per_second)?;
+    let (running, free): (Vec<_>, Vec<_>) =
+        found.into_iter().map(|(webhook, _)| webhook).partition(|webhook| webhook.is_recovering);
+    running.iter().try_for_each(say_skipped)?;
+    if running.len() + free.len() == 0 || !confirm.go_on()? {
         return Ok(());
     }
-    // The publisher would try for ten seconds and then not say why.
-    away::broker(broker.depth(&broker.names().bulk()).await)?;
-    run.send(&broker, total).await
+    let skipped = running.len() + run.begin(&free).await?;
+    ensure!(
+        skipped == 0,
+        "{skipped} webhook(s) were skipped, of which a recovery is running: run the command again once it has ended"
+    );
+    Ok(())
 }
 
+type Found = Vec<(RecoverableWebhook, RecoverableCount)>;
+
 struct Run {
-    wanted: MassRecovery,
-    bodies: Duration,
-    per_second: u16,
+    wanted: NewRecovery,
+    kept: Kept,
     user: String,
     ledger: Ledger,
-    stop: CancellationToken,
 }
 
 impl Run {
-    /// Counts the deliveries by webhook, chunk after chunk. A chunk that fails, or that takes too long, is counted again.
-    async fn count(&self) -> anyhow::Result<BTreeMap<(TenantId, WebhookId), u64>> {
-        let (mut found, mut after) = (BTreeMap::new(), None);
-        let mut steps = Steps::new(
-            "the deliveries are not counted, and nothing was changed: run the command again, or for a shorter time (--from, \
-             --to)",
-        );
-        loop {
-            ensure!(!self.stop.is_cancelled(), "stopped: nothing was changed");
-            let step = self.ledger.mass_recovery_count(&self.wanted, after, self.bodies).await;
-            let MassStep { deliveries, next, .. } = match step {
-                Ok(step) => step,
-                Err(error) => {
-                    let told = format!("counting is tried again: {error}");
-                    match error {
-                        LedgerError::Timeout(_) if steps.may_retry().await => {}
-                        error => steps.retry(error).await?,
-                    }
-                    output::error(told);
-                    continue;
+    /// Counts the deliveries of each webhook that has any. A count that fails is made again.
+    async fn count(&self, tenant: Option<TenantId>) -> anyhow::Result<Found> {
+        let mut found = Vec::new();
+        let mut steps = Steps::new("the deliveries are not counted, and nothing was changed: run the command again");
+        for webhook in away::database(self.ledger.recoverable_webhooks(tenant).await)? {
+            let counted = loop {
+                let RecoverableWebhook { id, tenant, .. } = webhook;
+                match self.ledger.recoverable_count(tenant, id, &self.wanted, self.kept.bodies).await {
+                    Ok(counted) => break counted,
+                    Err(error) => again("counting", &mut steps, error).await?,
                 }
             };
-            for (webhook, count) in deliveries {
-                *found.entry(webhook).or_default() += count;
-            }
-            (after, steps.failed) = (next, 0);
-            if after.is_none() {
-                return Ok(found);
-            }
-            sleep(BREATH).await;
+            steps.failed = 0;
+            found.extend(counted.filter(|counted| counted.count > 0).map(|counted| (webhook, counted)));
         }
+        Ok(found)
     }
 
-    /// Sends until nothing is left or the command is stopped, and says how much it has sent.
-    async fn send(&self, broker: &Broker, total: u64) -> anyhow::Result<()> {
-        let (mut noted, mut sent) = (BTreeSet::new(), 0);
-        let publisher = broker.publisher(CancellationToken::new());
-        let most = usize::from((self.per_second / STEPS_PER_SECOND).clamp(1, PER_STEP));
-        let (mut after, mut steps) = (None, Steps::new("interrupted: run the command again for the rest"));
-        let sending = async {
-            loop {
-                ensure!(!self.stop.is_cancelled(), "stopped: run the command again for the rest");
-                let began = Instant::now();
-                let (pace, history) = ((most, self.bodies), (self.user.as_str(), &mut noted));
-                let step = self.ledger.mass_recovery_step(&self.wanted, after, pace, history).await;
-                let MassStep { deliveries, next, batch } = match step {
-                    Ok(step) => step,
-                    Err(error) => {
-                        steps.retry(error).await?;
-                        continue;
-                    }
-                };
-                let count: u64 = deliveries.values().sum();
-                sent += count;
-                (after, steps.failed) = (next, 0);
-                if let Some(batch) = batch.filter(|batch| !batch.is_empty()) {
-                    self.publish(broker, &publisher, &batch).await?;
+    /// Begins the recoveries. Returns how many webhooks were skipped, as one has begun meanwhile.
+    async fn begin(&self, webhooks: &[RecoverableWebhook]) -> anyhow::Result<usize> {
+        let (mut begun, mut skipped) = (0, 0);
+        let mut steps = Steps::new("interrupted: run the command again for the other webhooks");
+        for webhook in webhooks {
+            let actor = Actor { tenant: webhook.tenant, user: self.user.clone() };
+            let begin = loop {
+                match self.ledger.recovery_create(&actor, webhook.id, &self.wanted, self.kept).await {
+                    Ok(begin) => break begin,
+                    Err(error) => again("a recovery", &mut steps, error).await?,
                 }
-                if after.is_none() {
-                    return Ok(());
+            };
+            steps.failed = 0;
+            match begin {
+                Recover::Begun(_) => begun += 1,
+                Recover::Running(_) => {
+                    say_skipped(webhook)?;
+                    skipped += 1;
                 }
-                steps.tell(format_args!("sent again so far: {sent} of {total}"))?;
-                let due = began + Duration::from_secs(1).mul_f64(count as f64 / f64::from(self.per_second));
-                let pause = sleep_until(due.max(Instant::now() + BREATH));
-                self.stop.run_until_cancelled(pause).await;
+                // There is nothing to send any more: since the count it was deleted, cancelled, or its bodies have expired.
+                Recover::NotFound | Recover::Cancelling | Recover::BodiesExpired => {}
             }
-        };
-        let outcome = sending.await;
-        output::line(format_args!("sent again: {sent} of {total} deliveries, of {} webhook(s)", noted.len()))?;
-        outcome
-    }
-
-    /// Publishes jobs in the bulk lane, so that no new event waits behind them, and deletes those that the broker has
-    /// confirmed from the outbox.
-    async fn publish(&self, broker: &Broker, publisher: &Publisher, batch: &OutboxBatch) -> anyhow::Result<()> {
-        let (messages, jobs): (Vec<Outgoing>, Vec<&[Job]>) =
-            broker.names().jobs_in_bulk(batch.jobs(), |job| *job).into_iter().unzip();
-        let Err(unconfirmed) = publisher.publish_bulk(&messages).await else {
-            return away::database(self.ledger.outbox_delete(batch).await);
-        };
-        let left = unconfirmed.places.iter().filter_map(|place| jobs.get(*place)).copied().flatten();
-        let published = batch.without(left);
-        if !published.is_empty() {
-            away::database(self.ledger.outbox_delete(&published).await)?;
+            steps.tell(format_args!("recoveries begun so far: {begun} of {}", webhooks.len()))?;
         }
-        let unpublished = batch.jobs().len() - published.jobs().len();
-        Err(anyhow::Error::new(unconfirmed).context(format!(
-            "the broker has not confirmed {unpublished} job(s), which an api-service publishes; run the command again for the rest"
-        )))
+        output::line(format_args!(
+            "recoveries begun: {begun}. The api-services send the deliveries; until then `webhookctl doctor` counts the \
+             recoveries as tasks"
+        ))?;
+        Ok(skipped)
     }
 }
 
+/// Pauses before what failed is tried again. Fails if that is of no use.
+async fn again(what: &str, steps: &mut Steps, error: LedgerError) -> anyhow::Result<()> {
+    let told = format!("{what} is tried again: {error}");
+    steps.retry(error).await?;
+    output::error(told);
+    Ok(())
+}
+
+fn say_skipped(RecoverableWebhook { id, tenant, .. }: &RecoverableWebhook) -> anyhow::Result<()> {
+    output::line(format_args!("skipped: webhook {id} of tenant {tenant}, of which a recovery is running"))
+}
+
 /// Says what would be sent again, beginning with the tenants that have most deliveries.
-fn describe(found: &BTreeMap<(TenantId, WebhookId), u64>, total: u64, per_second: u16) -> anyhow::Result<()> {
-    let mut tenants: BTreeMap<TenantId, (u64, usize)> = BTreeMap::new();
-    for ((tenant, _), count) in found {
-        let (deliveries, webhooks) = tenants.entry(*tenant).or_default();
-        (*deliveries, *webhooks) = (*deliveries + count, *webhooks + 1);
+fn describe(found: &Found, per_second: u16) -> anyhow::Result<()> {
+    let mut tenants: BTreeMap<TenantId, (i64, usize)> = BTreeMap::new();
+    for (webhook, counted) in found {
+        let (deliveries, webhooks) = tenants.entry(webhook.tenant).or_default();
+        (*deliveries, *webhooks) = (*deliveries + counted.count, *webhooks + 1);
     }
     let mut most: Vec<_> = tenants.iter().collect();
-    most.sort_by_key(|(tenant, (deliveries, _))| (std::cmp::Reverse(*deliveries), **tenant));
+    most.sort_by_key(|(tenant, (deliveries, _))| (Reverse(*deliveries), **tenant));
     for (tenant, (deliveries, webhooks)) in most.iter().take(LISTED) {
         output::line(format_args!("tenant {tenant}: {deliveries} deliveries of {webhooks} webhook(s)"))?;
     }
     if most.len() > LISTED {
         output::line(format_args!("and {} tenant(s) with fewer", most.len() - LISTED))?;
     }
-    let takes = humantime::format_duration(Duration::from_secs(total.div_ceil(per_second.into())));
+    let counts = || found.iter().map(|(_, counted)| counted.count);
+    let longest = u64::try_from(counts().max().unwrap_or_default()).unwrap_or_default();
+    let takes = humantime::format_duration(Duration::from_secs(longest.div_ceil(per_second.into())));
+    let at_least = if found.iter().all(|(_, counted)| counted.is_exact) { "" } else { "at least " };
     output::line(format_args!(
-        "{total} deliveries of {} webhook(s) of {} tenant(s) are to be sent again: {takes} at {per_second} a second",
+        "{at_least}{} deliveries of {} webhook(s) of {} tenant(s) are to be sent again: at {per_second} a second of each \
+         webhook, within {takes} at best",
+        counts().sum::<i64>(),
         found.len(),
         tenants.len()
     ))

@@ -5,6 +5,7 @@
 use std::{error::Error, time::Duration};
 
 use broker::PublishError;
+use domain::TenantId;
 use ledger::{Ledger, LedgerError, OutboxBatch, Step};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -93,11 +94,11 @@ impl Relay {
     /// Takes the due steps of one kind of work, for all webhooks.
     async fn steps(&self, work: Work, poke: &Notify, shutdown: &CancellationToken) {
         let pace = work.pace(self.recover_per_second);
-        let (mut health, mut wait) = (Health::default(), work.look());
+        let (mut health, mut wait, mut turn) = (Health::default(), work.look(), None);
         while woken(poke, wait, shutdown).await {
             wait = work.look();
             while !shutdown.is_cancelled() {
-                let step = self.step(work, pace).await;
+                let step = self.step(work, pace, &mut turn).await;
                 let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
                 if let Some(batch) = batch {
                     self.publish(work, &batch).await;
@@ -108,14 +109,21 @@ impl Relay {
         }
     }
 
-    async fn step(&self, work: Work, Pace { most, pause }: Pace) -> Result<Option<Step>, LedgerError> {
+    /// Takes a due step. Recoveries of several tenants take turns: `turn` is the tenant that had the last one.
+    async fn step(
+        &self,
+        work: Work,
+        Pace { most, pause }: Pace,
+        turn: &mut Option<TenantId>,
+    ) -> Result<Option<Step>, LedgerError> {
         match work {
             Work::Cancel => self.ledger.cancellation_step(None, pause).await,
             // These steps make jobs, which must be published.
             Work::Wake | Work::Recover if !self.outbox.is_open() => Ok(None),
-            Work::Wake if self.outbox.is_crowded().await => Ok(None),
+            Work::Wake if self.outbox.is_slow_crowded().await => Ok(None),
             Work::Wake => self.ledger.jobs_wake(most).await,
-            Work::Recover => self.ledger.recovery_step(most, pause, self.bodies).await,
+            Work::Recover if self.outbox.is_bulk_crowded().await => Ok(None),
+            Work::Recover => self.ledger.recovery_step(most, pause, self.bodies, turn).await,
         }
     }
 
@@ -132,7 +140,8 @@ impl Relay {
     async fn publish(&self, work: Work, batch: &OutboxBatch) {
         log_unpublished(match work {
             Work::Wake => self.outbox.publish_woken(batch).await,
-            Work::Cancel | Work::Recover => self.outbox.publish(batch).await,
+            Work::Recover => self.outbox.publish_recovered(batch).await,
+            Work::Cancel => self.outbox.publish(batch).await,
         });
     }
 }

@@ -226,6 +226,7 @@ fn is_of(recovery: &Recovery, wanted: &NewRecovery) -> bool {
     let states = |states: &[Recoverable]| states.iter().copied().collect::<HashSet<_>>();
     (recovery.since, recovery.until) == (wanted.since, wanted.until)
         && states(&recovery.states) == states(&wanted.states)
+        && recovery.outcomes == wanted.outcomes
 }
 
 /// Sends a browser on, to a page that says what was done.

@@ -35,7 +35,7 @@ impl RecoveryRequest {
         let until = fields.optional("until", |value| after(since, value));
         let states = fields.optional("states", states).unwrap_or_else(|| vec![Recoverable::Dropped]);
         let is_count = fields.optional("count_only", |value| boolean("count_only", value)) == Some(true);
-        let wanted = since.map(|since| NewRecovery { since, until, states });
+        let wanted = since.map(|since| NewRecovery { since, until, states, outcomes: Vec::new() });
         fields.finish(&KNOWN, wanted.map(if is_count { Self::Count } else { Self::Recover }))
     }
 }
@@ -80,8 +80,12 @@ mod tests {
 
     #[test]
     fn only_the_beginning_of_the_span_is_needed_and_has_two_names() {
-        let plain =
-            NewRecovery { since: datetime!(2026-03-01 00:00 UTC), until: None, states: vec![Recoverable::Dropped] };
+        let plain = NewRecovery {
+            since: datetime!(2026-03-01 00:00 UTC),
+            until: None,
+            states: vec![Recoverable::Dropped],
+            outcomes: Vec::new(),
+        };
         let all = NewRecovery {
             until: Some(datetime!(2026-03-02 00:00 UTC)),
             states: vec![Recoverable::Skipped, Recoverable::Dropped],

@@ -1,7 +1,13 @@
 -- The next $5 deliveries that a recovery of webhook $1 looks at, in the order of their ids: those in a state of $2 with
--- ids after $3 and before $4. Reads as many of each state at most, along one index (README, a webhook's log): with both
--- bounds inside, the planner may read the range of ids, with those of every webhook, and sort it.
-SELECT found.delivery_id AS id
+-- ids after $3 and before $4, and whether the last attempt had an outcome of $6 (empty: any). Reads $5 of each state at
+-- most, along one index (README, a webhook's log): with both bounds inside, the planner may read the range of ids, with
+-- those of every webhook, and sort it.
+SELECT found.delivery_id AS id, $6 = '{}' OR coalesce((
+    SELECT a.outcome FROM attempts AS a
+    WHERE a.delivery_id = found.delivery_id AND a.delivery_id > $3 AND a.delivery_id < $4
+    ORDER BY a.attempt DESC
+    LIMIT 1
+) = ANY ($6), false) AS is_wanted
 FROM unnest($2) AS wanted(state)
 CROSS JOIN LATERAL (
     SELECT u.delivery_id FROM unsuccessful_deliveries AS u

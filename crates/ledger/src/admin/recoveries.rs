@@ -11,7 +11,7 @@ use diesel::{
     sql_types::{Array, BigInt, Bool, Double, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
-use domain::{DeliveryId, TenantId, WebhookId, time_text};
+use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, time_text};
 use serde_json::json;
 use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
@@ -27,7 +27,7 @@ use crate::{
     },
     error::LedgerError,
     hot::{bodies::with_bodies, waiting::is_one_of},
-    names::named,
+    names::{StoredOutcome, named},
     pool::Ledger,
     tables::{deliveries, recoveries, webhooks},
 };
@@ -66,8 +66,10 @@ pub struct NewRecovery {
     pub since: OffsetDateTime,
     /// and before this time, if there is one,
     pub until: Option<OffsetDateTime>,
-    /// and which are in one of these states.
+    /// which are in one of these states,
     pub states: Vec<Recoverable>,
+    /// and whose last attempt had one of these outcomes, or any outcome if there is none here.
+    pub outcomes: Vec<OutcomeClass>,
 }
 
 /// A recovery and how far it has come.
@@ -82,6 +84,9 @@ pub struct Recovery {
     pub until: Option<OffsetDateTime>,
     /// The states from which it recovers.
     pub states: Vec<Recoverable>,
+    /// The outcomes of the last attempts of the deliveries that it recovers; none: of all.
+    #[diesel(deserialize_as = Outcomes)]
+    pub outcomes: Vec<OutcomeClass>,
     /// The last delivery that it has looked at.
     pub reached: Uuid,
     /// When it was asked for.
@@ -116,11 +121,27 @@ pub struct RecoverableCount {
     pub is_exact: bool,
 }
 
+/// A webhook whose deliveries an operator may recover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+pub struct RecoverableWebhook {
+    /// Its id.
+    #[diesel(sql_type = SqlUuid, deserialize_as = Uuid)]
+    pub id: WebhookId,
+    /// Its tenant.
+    #[diesel(sql_type = SqlUuid, deserialize_as = Uuid)]
+    pub tenant: TenantId,
+    /// True if a recovery of it is running.
+    #[diesel(sql_type = Bool)]
+    pub is_recovering: bool,
+}
+
 /// A running recovery, leased for its next step.
 #[derive(QueryableByName)]
 struct Leased {
     #[diesel(sql_type = SqlUuid)]
     id: Uuid,
+    #[diesel(sql_type = SqlUuid)]
+    tenant_id: Uuid,
     #[diesel(sql_type = SqlUuid)]
     webhook_id: Uuid,
     #[diesel(sql_type = Timestamptz)]
@@ -129,6 +150,8 @@ struct Leased {
     reached: Uuid,
     #[diesel(sql_type = Array<Text>)]
     states: Vec<String>,
+    #[diesel(sql_type = Array<Text>)]
+    outcomes: Vec<String>,
     #[diesel(sql_type = Nullable<Timestamptz>)]
     until: Option<OffsetDateTime>,
 }
@@ -137,20 +160,53 @@ struct Leased {
 struct Candidate {
     #[diesel(sql_type = SqlUuid)]
     id: Uuid,
+    #[diesel(sql_type = Bool)]
+    is_wanted: bool,
 }
 
 #[derive(QueryableByName)]
 struct Counted {
     #[diesel(sql_type = BigInt)]
+    looked_at: i64,
+    #[diesel(sql_type = BigInt)]
     count: i64,
+}
+
+/// The stored outcomes of a recovery: `deserialize_as = Outcomes`.
+#[derive(FromSqlRow)]
+pub struct Outcomes(Vec<OutcomeClass>);
+
+impl FromSql<Array<Text>, Pg> for Outcomes {
+    fn from_sql(names: PgValue<'_>) -> deserialize::Result<Self> {
+        let stored: Vec<StoredOutcome> = FromSql::<Array<Text>, Pg>::from_sql(names)?;
+        Ok(Self(stored.into_iter().map(OutcomeClass::from).collect()))
+    }
+}
+
+impl From<Outcomes> for Vec<OutcomeClass> {
+    fn from(Outcomes(outcomes): Outcomes) -> Self {
+        outcomes
+    }
 }
 
 /// How many deliveries a step looks at for each one that it may begin. Those made after the request are left out, and may
 /// come as fast as a recovery goes on: it has to be faster to come to its end.
 const LOOKED_AT: u16 = 10;
 
-/// The count stops here: some tens of milliseconds.
+/// The count stops here: some tens of milliseconds, or a second or two for deliveries of certain outcomes.
 const COUNTED: i64 = 100_000;
+
+/// The due recovery of the tenant whose turn is next: of the tenants in the order of their ids, the one after `$1`.
+const NEXT: &str = "SELECT r.id, w.tenant_id FROM recoveries AS r JOIN webhooks AS w ON w.id = r.webhook_id \
+     WHERE r.finished_at IS NULL AND r.leased_until <= now() \
+     ORDER BY w.tenant_id <= $1, w.tenant_id, r.leased_until LIMIT 1 FOR UPDATE OF r SKIP LOCKED";
+
+const WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \
+       EXISTS (SELECT FROM recoveries AS r WHERE r.webhook_id = w.id AND r.finished_at IS NULL) AS is_recovering \
+     FROM webhooks AS w \
+     WHERE w.deleted_at IS NULL AND ($1 IS NULL OR w.tenant_id = $1) \
+       AND NOT EXISTS (SELECT FROM webhook_tasks AS t WHERE t.webhook_id = w.id) \
+     ORDER BY w.tenant_id, w.id";
 
 const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
        finished_at = CASE WHEN $4 THEN now() END, leased_until = now() + $5 * interval '1 second' \
@@ -176,6 +232,7 @@ impl Ledger {
             recoveries::since.eq(wanted.since),
             recoveries::until.eq(wanted.until),
             recoveries::states.eq(wanted.states()),
+            recoveries::outcomes.eq(wanted.outcomes()),
             recoveries::reached.eq(wanted.first()),
         );
         // The update changes nothing. It returns the running recovery.
@@ -223,16 +280,29 @@ impl Ledger {
         bodies: Duration,
     ) -> Result<Option<RecoverableCount>, LedgerError> {
         let own = webhooks::table.find(webhook.as_uuid()).filter(of(tenant));
-        let counted: Option<i64> = self
+        let counted: Option<Counted> = self
             .run("recoverable_count", async |conn| {
                 if !diesel::select(diesel::dsl::exists(own)).get_result::<bool>(conn).await? {
                     return Ok(None);
                 }
                 let ids = (first_kept(conn, bodies).await?, Uuid::max());
-                wanted.count(conn, webhook, ids, COUNTED + 1).await.map(Some)
+                wanted.count(conn, webhook, ids, (COUNTED + 1, &wanted.outcomes())).await.map(Some)
             })
             .await?;
-        Ok(counted.map(|count| RecoverableCount { count: count.min(COUNTED), is_exact: count <= COUNTED }))
+        Ok(counted.map(|Counted { looked_at, count }| RecoverableCount {
+            count: count.min(COUNTED),
+            is_exact: looked_at <= COUNTED,
+        }))
+    }
+
+    /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. Left out are those whose
+    /// deliveries are being cancelled.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn recoverable_webhooks(&self, tenant: Option<TenantId>) -> Result<Vec<RecoverableWebhook>, LedgerError> {
+        let query = diesel::sql_query(WEBHOOKS).bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
+        self.run("recoverable_webhooks", async |conn| query.load(conn).await).await
     }
 
     /// One of a webhook's recoveries.
@@ -261,6 +331,8 @@ impl Ledger {
     /// added to the outbox. Skips deliveries whose bodies are older than `bodies`. The recovery's next step is due after `pause`,
     /// whoever takes it. Returns `None` when there is nothing to do.
     ///
+    /// Tenants take turns: the step is of the next tenant after `turn`, which becomes this tenant.
+    ///
     /// # Errors
     /// When the database does not answer. The step is then taken as a whole or not at all. Other recoveries come first.
     pub async fn recovery_step(
@@ -268,17 +340,17 @@ impl Ledger {
         most: u16,
         pause: Duration,
         bodies: Duration,
+        turn: &mut Option<TenantId>,
     ) -> Result<Option<Step>, LedgerError> {
         let lease = diesel::sql_query(format!(
-            "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ( \
-               SELECT id FROM recoveries WHERE finished_at IS NULL AND leased_until <= now() \
-               ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
-             ) AS next WHERE r.id = next.id \
-             RETURNING r.id, r.webhook_id, r.created_at, r.reached, r.states, r.until"
-        ));
+            "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ({NEXT}) AS next WHERE r.id = next.id \
+             RETURNING r.id, next.tenant_id, r.webhook_id, r.created_at, r.reached, r.states, r.outcomes, r.until"
+        ))
+        .bind::<SqlUuid, _>(turn.map_or(Uuid::nil(), TenantId::as_uuid));
         let leased: Option<Leased> =
             self.run("recovery_step", async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(leased) = leased else { return Ok(None) };
+        *turn = Some(leased.tenant_id.into());
         let looked_at = most.saturating_mul(LOOKED_AT);
         let step = self.run("recovery_step", async |conn| {
             conn.transaction(async |conn| {
@@ -288,9 +360,11 @@ impl Ledger {
                 }
                 let first = first_kept(conn, bodies).await?;
                 let candidates = leased.candidates(conn, first, looked_at).await?;
-                let mut found = leased.unsuccessful(conn, &candidates, most).await?;
+                let wanted: Vec<Uuid> = candidates.iter().filter(|one| one.is_wanted).map(|one| one.id).collect();
+                let mut found = leased.unsuccessful(conn, &wanted, most).await?;
                 let is_full = found.len() == usize::from(most);
-                let reached = if is_full { found.last().map(|(id, _)| *id) } else { candidates.last().copied() };
+                let reached =
+                    if is_full { found.last().map(|(id, _)| *id) } else { candidates.last().map(|one| one.id) };
                 found = with_their_bodies(conn, found).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
@@ -327,17 +401,17 @@ impl Leased {
     }
 
     /// The next deliveries to look at in the order of their ids, from `first` on.
-    async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<Uuid>> {
+    async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<Candidate>> {
         // No delivery's id is the bound of its millisecond, so `first` itself need not be included.
-        let candidates: Vec<Candidate> = diesel::sql_query(include_str!("find_recoverable.sql"))
+        diesel::sql_query(include_str!("find_recoverable.sql"))
             .bind::<SqlUuid, _>(self.webhook_id)
             .bind::<Array<Text>, _>(&self.states)
             .bind::<SqlUuid, _>(self.reached.max(first))
             .bind::<SqlUuid, _>(end_of_ids(self.until))
             .bind::<BigInt, _>(i64::from(most))
+            .bind::<Array<Text>, _>(&self.outcomes)
             .load(conn)
-            .await?;
-        Ok(candidates.into_iter().map(|candidate| candidate.id).collect())
+            .await
     }
 
     /// The first `most` that are still in one of the states, with their attempts. Leaves out those made after the
@@ -363,10 +437,7 @@ impl Leased {
 }
 
 /// Those of the deliveries whose bodies are there.
-pub(crate) async fn with_their_bodies(
-    conn: &mut AsyncPgConnection,
-    mut found: Vec<(Uuid, i16)>,
-) -> QueryResult<Vec<(Uuid, i16)>> {
+async fn with_their_bodies(conn: &mut AsyncPgConnection, mut found: Vec<(Uuid, i16)>) -> QueryResult<Vec<(Uuid, i16)>> {
     let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
     let with_bodies = with_bodies(conn, &ids).await?;
     found.retain(|(id, _)| with_bodies.contains(id));
@@ -378,50 +449,59 @@ impl NewRecovery {
         self.states.iter().map(|state| state.as_str()).collect()
     }
 
+    fn outcomes(&self) -> Vec<&'static str> {
+        self.outcomes.iter().map(|class| class.as_str()).collect()
+    }
+
     /// The lower bound of the deliveries' ids.
     fn first(&self) -> Uuid {
         DeliveryId::bound_at(self.since)
     }
 
-    /// Counts what it would recover of these ids, up to `most`.
+    /// Counts the deliveries of these ids in its states and of these outcomes. Looks at `most` at most.
     async fn count(
         &self,
         conn: &mut AsyncPgConnection,
         webhook: WebhookId,
         (first, end): (Uuid, Uuid),
-        most: i64,
-    ) -> QueryResult<i64> {
+        (most, outcomes): (i64, &[&str]),
+    ) -> QueryResult<Counted> {
         let count = diesel::sql_query(include_str!("count_recoverable.sql"))
             .bind::<SqlUuid, _>(webhook.as_uuid())
             .bind::<Array<Text>, _>(self.states())
             .bind::<SqlUuid, _>(self.first().max(first))
             .bind::<SqlUuid, _>(end_of_ids(self.until).min(end))
-            .bind::<BigInt, _>(most);
-        count.get_result(conn).await.map(|Counted { count }| count)
+            .bind::<BigInt, _>(most)
+            .bind::<Array<Text>, _>(outcomes);
+        count.get_result(conn).await
     }
 
-    /// Returns true if there is something to recover, and nothing of it has a body any more.
+    /// Returns true if there are deliveries in its states, of whatever outcomes, and none of them has a body any more.
     async fn is_expired(&self, conn: &mut AsyncPgConnection, webhook: WebhookId, kept: Kept) -> QueryResult<bool> {
         let (first, first_body) = (first_kept(conn, kept.log).await?, first_kept(conn, kept.bodies).await?);
-        let without = self.count(conn, webhook, (first, first_body), 1).await?;
-        Ok(without > 0 && self.count(conn, webhook, (first_body, Uuid::max()), 1).await? == 0)
+        let without = self.count(conn, webhook, (first, first_body), (1, &[])).await?;
+        Ok(without.count > 0 && self.count(conn, webhook, (first_body, Uuid::max()), (1, &[])).await?.count == 0)
     }
 }
 
 impl Recovery {
     /// What the webhook's history tells of it.
     fn details(&self) -> serde_json::Value {
-        json!({
+        let mut details = json!({
             "recovery_id": self.id,
             "since": time_text::written(self.since),
             "until": self.until.and_then(time_text::written),
             "states": self.states.iter().map(|state| state.as_str()).collect::<Vec<_>>(),
-        })
+        });
+        if !self.outcomes.is_empty() {
+            details["outcomes"] = self.outcomes.iter().map(|class| class.as_str()).collect();
+        }
+        details
     }
 }
 
 /// Above the ids of deliveries whose events fired before `until`, rounded up: ids carry whole milliseconds.
-pub(crate) fn end_of_ids(until: Option<OffsetDateTime>) -> Uuid {
+fn end_of_ids(until: Option<OffsetDateTime>) -> Uuid {
     let rounded_up = |until: OffsetDateTime| until.saturating_add(time::Duration::nanoseconds(999_999));
     until.map_or(Uuid::max(), |until| DeliveryId::bound_at(rounded_up(until)))
 }

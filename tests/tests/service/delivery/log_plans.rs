@@ -168,7 +168,8 @@ async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_ma
     plans.push(plan(&system, notices).await);
     let recoverable = async |ledger: &Ledger| {
         let (since, day) = (OffsetDateTime::now_utc() - Duration::from_secs(86_400), Duration::from_secs(86_400));
-        let wanted = NewRecovery { since, until: None, states: vec![Recoverable::Dropped] };
+        let states = vec![Recoverable::Dropped];
+        let wanted = NewRecovery { since, until: None, states, outcomes: Vec::new() };
         ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
     };
     plans.push(plan(&system, recoverable).await);

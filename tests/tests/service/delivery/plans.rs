@@ -269,7 +269,8 @@ async fn what_a_few_failing_webhooks_have_in_great_numbers_is_not_read_for_other
     let count = async |id: &str| {
         let (id, day) = (id.parse::<Uuid>().unwrap().into(), Duration::from_secs(86_400));
         let since = OffsetDateTime::now_utc() - day;
-        let wanted = NewRecovery { since, until: None, states: vec![Recoverable::Dropped] };
+        let states = vec![Recoverable::Dropped];
+        let wanted = NewRecovery { since, until: None, states, outcomes: Vec::new() };
         reads(&system, async |ledger| {
             ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
         })

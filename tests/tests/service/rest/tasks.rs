@@ -281,6 +281,9 @@ async fn a_deletion_in_the_middle_of_an_activation_cancels_the_rest() {
 async fn due_steps(system: &System) {
     let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4());
     history::made(system, tenant, &webhook.to_string(), 2, "CASE i WHEN 1 THEN 'pending' ELSE 'dropped' END").await;
+    let columns = "id, tenant_id, name, url, events, secret_key_id, secret_sealed";
+    let values = format!("'{webhook}', '{tenant}', 'A test', '', '{{}}', '', ''");
+    system.sql(&format!("INSERT INTO webhooks ({columns}) VALUES ({values})")).await;
     system.sql(&format!("INSERT INTO webhook_tasks (webhook_id) VALUES ('{webhook}')")).await;
     let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
     system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
@@ -295,7 +298,7 @@ async fn a_step_that_gives_up_a_lock_is_due_again_within_seconds() {
     let hold = system.database_session("BEGIN; SELECT FROM deliveries FOR UPDATE").await;
     let keep = Duration::from_secs(30 * 86_400);
     assert!(ledger.cancellation_step(None, Duration::ZERO).await.is_err());
-    assert!(ledger.recovery_step(10, Duration::ZERO, keep).await.is_err());
+    assert!(ledger.recovery_step(10, Duration::ZERO, keep, &mut None).await.is_err());
     drop(hold);
     for table in ["webhook_tasks", "recoveries"] {
         let due = format!("SELECT extract(epoch FROM leased_until - now())::bigint FROM {table}");
@@ -318,7 +321,7 @@ async fn fails_while_its_row_is_locked(system: &System, table: &str) -> bool {
     let (gate, ledger) = (system.database_session(&gate).await, system.ledger_as("steps", 1));
     let step = async {
         match table {
-            "recoveries" => ledger.recovery_step(10, Duration::ZERO, Duration::from_secs(30 * 86_400)).await,
+            "recoveries" => ledger.recovery_step(10, Duration::ZERO, Duration::from_secs(30 * 86_400), &mut None).await,
             _ => ledger.cancellation_step(None, Duration::ZERO).await,
         }
     };

@@ -151,7 +151,7 @@ CREATE TABLE webhook_stats (
 CREATE INDEX webhook_stats_by_hour ON webhook_stats (hour);
 
 -- The outbox: jobs that are promised to the queue and not yet confirmed there, of a resend, a test, a recovery or
--- jobs that were held. Their transaction writes them (api-service, webhookctl). Whoever leases one publishes and
+-- jobs that were held. Their transaction writes them (api-service). Whoever leases one publishes and
 -- deletes it; once the lease has ended, that is any relay.
 CREATE TABLE promised_jobs (
     delivery_id  uuid PRIMARY KEY,
@@ -230,7 +230,7 @@ CREATE TABLE brakes (
 );
 
 -- Recoveries: deliveries of a webhook that were dropped or skipped in a span of time, resent in steps. A request
--- writes one (api-service); relays take its steps.
+-- writes one (api-service), or `webhookctl recover`; relays take its steps.
 CREATE TABLE recoveries (
     id           uuid PRIMARY KEY,
     webhook_id   uuid NOT NULL,
@@ -241,6 +241,7 @@ CREATE TABLE recoveries (
     reached      uuid NOT NULL, -- the last delivery that was looked at
     leased_until timestamptz NOT NULL DEFAULT '-infinity',
     states       text[] NOT NULL DEFAULT '{dropped}',
+    outcomes     text[] NOT NULL DEFAULT '{}', -- of the last attempts; all of them if empty
     until        timestamptz -- of events that fired before; all of them if null
 );
 
