@@ -22,7 +22,6 @@ mod request;
 mod resolver;
 mod retry_after;
 mod status_line;
-mod tls_messages;
 mod vetted_tcp;
 
 pub use config::{EgressConfig, EgressError};

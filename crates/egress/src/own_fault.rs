@@ -30,10 +30,7 @@ impl OwnFault {
                 Some(Self::NoNameServer)
             }
             ConnectError::Tcp { address, source, .. } => Self::of_connect(address.is_ipv4(), source),
-            ConnectError::Tls(error) => match tls::Failure::find(error.as_ref()) {
-                Some(tls::Failure::UnknownIssuer) => Some(Self::UnknownIssuer),
-                _ => None,
-            },
+            ConnectError::Tls(error) => tls::is_unknown_issuer(error.as_ref()).then_some(Self::UnknownIssuer),
             _ => None,
         }
     }
