@@ -7,7 +7,7 @@ use lapin::{
     Channel, Connection, ConnectionProperties,
     uri::{AMQPUri, AMQPUserInfo},
 };
-use tls::{ClientFiles, FailureText};
+use tls::{ClientFiles, Failure};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     password_file: Option<PathBuf>,
     tls: ClientFiles,
     /// Why the last connection was not made, if TLS or a file was the reason.
-    pub(crate) tls_failure: parking_lot::Mutex<Option<FailureText>>,
+    pub(crate) tls_failure: parking_lot::Mutex<Option<Failure>>,
     process: &'static str,
     pub(crate) names: Names,
     pub(crate) topology: Topology,
@@ -141,7 +141,7 @@ impl Broker {
     }
 
     /// Why there is no connection, if TLS or a file is the reason.
-    pub(crate) fn tls_failure(&self) -> Option<FailureText> {
+    pub(crate) fn tls_failure(&self) -> Option<Failure> {
         self.shared.tls_failure.lock().clone()
     }
 

@@ -42,7 +42,7 @@ impl Broker {
         }
         *self.shared.tls_failure.lock() = match &failed {
             BrokerError::Tls(failure) => Some(failure.clone()),
-            BrokerError::File(error) => Some(tls::FailureText::new(error.to_string())),
+            BrokerError::File(error) => Some(tls::Failure::new(error.to_string())),
             _ => None,
         };
         Err(failed)

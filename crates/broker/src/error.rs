@@ -6,7 +6,7 @@ use lapin::{
     ErrorKind,
     protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
 };
-use tls::{FailureText, FileError};
+use tls::{Failure, FileError, Peer};
 
 /// The broker cannot be reached, or it refuses something.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum BrokerError {
     TwoPasswords,
     /// TLS with the broker failed.
     #[error("TLS with the broker failed: {0}")]
-    Tls(FailureText),
+    Tls(Failure),
     /// The broker did not answer within the time given.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -116,7 +116,7 @@ impl BrokerError {
 
     /// Why a connection was not made: TLS, or anything else.
     pub(crate) fn of_connecting(error: lapin::Error) -> Self {
-        FailureText::find(&error).map_or(Self::Amqp(error), Self::Tls)
+        Failure::find(&error, Peer::Server).map_or(Self::Amqp(error), Self::Tls)
     }
 }
 

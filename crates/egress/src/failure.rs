@@ -8,7 +8,8 @@ use hyper_util::client::legacy;
 use crate::{
     causes::{find, io_kind},
     connect_error::ConnectError,
-    failure_messages, tls_messages,
+    failure_messages,
+    limited::limited,
 };
 
 /// Why there is no status.
@@ -35,8 +36,8 @@ impl Failure {
         if let Some(error) = find::<ConnectError>(error) {
             return connect(error, timeout);
         }
-        if let Some(failure) = tls::Failure::find(error) {
-            return (OutcomeClass::Tls, tls_messages::failed(&failure));
+        if let Some(failure) = tls::Failure::find(error, tls::Peer::Receiver) {
+            return (OutcomeClass::Tls, limited(failure));
         }
         (OutcomeClass::Protocol, failure_messages::protocol(find(error), io_kind(error)))
     }

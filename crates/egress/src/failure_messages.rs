@@ -16,14 +16,13 @@ use hyper::{
     header::{HeaderName, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
     http::response::Parts,
 };
-use tls::Failure;
+use tls::{Failure, Peer};
 
 use crate::{
     causes::io_kind,
     connect_error::ConnectError,
     limited::{limited, quoted},
     resolver::LookupError,
-    tls_messages,
 };
 
 /// The maximum of a header's value in a message, in characters.
@@ -111,10 +110,10 @@ pub(crate) fn connect(error: &ConnectError, limit: Duration) -> String {
         ConnectError::Slow => timeout(limit),
         ConnectError::Tls(error) => {
             let error = error.as_ref() as &(dyn Error + 'static);
-            match (Failure::find(error), io_kind(error)) {
-                (Some(failure), _) => tls_messages::failed(&failure),
-                (None, Some(kind)) if is_broken(kind) => tls_messages::closed(),
-                _ => tls_messages::failed(&Failure::Other(&"unknown cause")),
+            match (Failure::find(error, Peer::Receiver), io_kind(error)) {
+                (Some(failure), _) => limited(failure),
+                (None, Some(kind)) if is_broken(kind) => limited(Failure::closed(Peer::Receiver)),
+                _ => "the TLS handshake failed; ask the receiver's operator what the receiver's log says".to_owned(),
             }
         }
     }

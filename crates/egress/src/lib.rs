@@ -21,7 +21,6 @@ mod no_descriptor;
 mod request;
 mod resolver;
 mod status_line;
-mod tls_messages;
 mod vetted_tcp;
 
 pub use config::{EgressConfig, EgressError};

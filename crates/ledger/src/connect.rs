@@ -7,7 +7,7 @@ use diesel::{
     result::{DatabaseErrorKind, Error},
 };
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
-use tls::{ClientFiles, FailureText, FileError};
+use tls::{ClientFiles, Failure, FileError, Peer};
 use tokio_postgres::{
     Client, Config, Connection, NoTls, Socket,
     config::{SslNegotiation, TargetSessionAttrs},
@@ -141,7 +141,7 @@ fn settings(address: &Address, process: &'static str) -> Result<Config, Connecti
 
 /// Reads the files for each connection, so a certificate that was replaced needs no restart.
 fn encryption(files: &ClientFiles, negotiation: SslNegotiation) -> Result<MakeRustlsConnect, ConnectionError> {
-    let mut config = files.read().map_err(|error| failed_tls(FailureText::new(error.to_string())))?;
+    let mut config = files.read().map_err(|error| failed_tls(Failure::new(error.to_string())))?;
     if negotiation == SslNegotiation::Direct {
         config.alpn_protocols = vec![ALPN.to_vec()];
     }
@@ -157,19 +157,19 @@ fn refused(error: &tokio_postgres::Error) -> ConnectionError {
     if is_read_only {
         return ConnectionError::CouldntSetupConfiguration(read_only());
     }
-    if let Some(failure) = FailureText::find(error) {
+    if let Some(failure) = Failure::find(error, Peer::Server) {
         return failed_tls(failure);
     }
     ConnectionError::BadConnection(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
 }
 
 /// Diesel's only error of a connection that holds another error. [`tls_failure`] takes it out again.
-fn failed_tls(failure: FailureText) -> ConnectionError {
+fn failed_tls(failure: Failure) -> ConnectionError {
     ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(failure.into()))
 }
 
 /// The TLS failure of a connection that was not made, if that is the reason.
-pub(crate) fn tls_failure(error: &ConnectionError) -> Option<&FailureText> {
+pub(crate) fn tls_failure(error: &ConnectionError) -> Option<&Failure> {
     match error {
         ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(error)) => error.downcast_ref(),
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tls::{FailureText, FileError, Role};
+use tls::{Failure, FileError, Role};
 
 /// Why a call failed. The texts hold no values of rows.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum LedgerError {
     PasswordFile(Arc<FileError>),
     /// No connection could be had, as TLS failed.
     #[error("TLS with the database failed: {0}")]
-    Tls(FailureText),
+    Tls(Failure),
     /// No connection could be had (the database is down or full), or it was lost during the call.
     #[error("no connection to the database")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -1,247 +1,230 @@
-//! Why a TLS connection failed.
+//! Why a TLS connection failed: one table from the TLS library's errors to words.
 
-use std::{
-    borrow::Cow,
-    error::Error,
-    fmt::{self, Display},
-    io,
+use std::{error::Error, io};
+
+use rustls::{
+    AlertDescription as Alert, CertificateError, InvalidMessage as Invalid, PeerIncompatible as Incompatible,
+    PeerMisbehaved as Misbehaved,
 };
-
-use rustls::{AlertDescription, CertificateError, InvalidMessage, PeerIncompatible, PeerMisbehaved};
 use time::OffsetDateTime;
 
 use crate::verifier::WrongDatesOfIntermediate;
 
-/// Why a TLS connection failed. The texts may hold what the peer sent: whoever shows one bounds it.
-pub enum Failure<'a> {
-    /// A certificate has expired. The second after 1970 of its end, where it is known.
-    Expired(Whose, Option<u64>),
-    /// A certificate is not valid yet. The second after 1970 of its beginning, where it is known.
-    NotValidYet(Whose, Option<u64>),
-    /// No authority that is trusted has signed the certificate.
-    UnknownIssuer,
-    /// The certificate is for other names than the one asked for, which is given where it is known.
-    WrongName(Option<Cow<'a, str>>),
-    /// The certificate is not meant for servers.
-    NotForServers,
-    /// The certificate is that of an authority.
-    Authority,
-    /// The certificate, or one of its authorities, is signed with an algorithm that is not accepted.
-    WeakSignature,
-    /// A signature does not verify: the name of a trusted authority and another key, or a key that is too short.
-    BadSignature,
-    /// The certificate is refused for another reason.
-    Certificate(&'a dyn Display),
-    /// The peer has no certificate.
-    NoCertificate,
-    /// The peer wants a certificate of ours, and got none.
-    CertificateWanted,
-    /// The peer refuses our certificate, or that it got none, with this alert.
-    CertificateRefused(&'a dyn Display),
-    /// The peer does not speak TLS.
-    NotTls,
-    /// The peer speaks neither TLS 1.2 nor TLS 1.3.
-    TooOld,
-    /// No cipher suite, key exchange or type of key is common to both.
-    NothingInCommon,
-    /// The peer ends the handshake with the alert `handshake_failure`: nothing is common to both, or the peer wants a
-    /// certificate of ours.
-    HandshakeFailure,
-    /// The peer does not know the name that it was asked for.
-    UnknownName,
-    /// The peer wants a protocol that is agreed upon in the handshake (ALPN).
-    NoProtocol,
-    /// The peer reports an error of its own.
-    InternalError,
-    /// Anything else.
-    Other(&'a dyn Display),
-}
-
-/// The owner of a certificate whose dates are wrong.
+/// The peer of a connection, and so the reader of the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// The peer itself.
-    Own,
-    /// An authority between the peer and a trusted one. The peer sends its certificate.
-    Intermediate,
+pub enum Peer {
+    /// The database or the broker: the service's operator reads the words.
+    Server,
+    /// A webhook's receiver: the webhook's administrator reads the words.
+    Receiver,
 }
 
-impl<'a> Failure<'a> {
-    /// The TLS failure among an error and its causes, if there is one.
-    #[must_use]
-    pub fn find(error: &'a (dyn Error + 'static)) -> Option<Self> {
-        rustls_error(error).map(|error| match error {
-            rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),
-            rustls::Error::NoCertificatesPresented => Self::NoCertificate,
-            rustls::Error::AlertReceived(alert) => Self::of_alert(*alert, error),
-            rustls::Error::InvalidMessage(
-                InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
-            ) => Self::NotTls,
-            rustls::Error::PeerIncompatible(
-                PeerIncompatible::ServerDoesNotSupportTls12Or13
-                | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
-            ) => Self::TooOld,
-            rustls::Error::PeerIncompatible(_)
-            | rustls::Error::InvalidMessage(
-                InvalidMessage::UnsupportedKeyExchangeAlgorithm(_)
-                | InvalidMessage::UnsupportedCurveType
-                | InvalidMessage::UnsupportedCompression,
-            )
-            | rustls::Error::PeerMisbehaved(
-                PeerMisbehaved::SelectedUnofferedCipherSuite
-                | PeerMisbehaved::SelectedUnofferedKxGroup
-                | PeerMisbehaved::SelectedUnusableCipherSuiteForVersion
-                | PeerMisbehaved::IllegalHelloRetryRequestWithUnofferedCipherSuite
-                | PeerMisbehaved::IllegalHelloRetryRequestWithUnofferedNamedGroup
-                | PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme
-                | PeerMisbehaved::SignedKxWithWrongAlgorithm,
-            ) => Self::NothingInCommon,
-            other => Self::Other(other),
-        })
-    }
-
-    fn of_alert(alert: AlertDescription, error: &'a rustls::Error) -> Self {
-        match alert {
-            AlertDescription::HandshakeFailure => Self::HandshakeFailure,
-            AlertDescription::InsufficientSecurity => Self::NothingInCommon,
-            AlertDescription::ProtocolVersion | AlertDescription::InappropriateFallback => Self::TooOld,
-            AlertDescription::UnrecognisedName => Self::UnknownName,
-            AlertDescription::NoApplicationProtocol => Self::NoProtocol,
-            AlertDescription::InternalError => Self::InternalError,
-            AlertDescription::CertificateRequired | AlertDescription::NoCertificate => Self::CertificateWanted,
-            AlertDescription::BadCertificate
-            | AlertDescription::UnsupportedCertificate
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA => Self::CertificateRefused(error),
-            _ => Self::Other(error),
-        }
-    }
-
-    fn of_certificate(error: &'a CertificateError) -> Self {
-        match error {
-            CertificateError::Expired => Self::Expired(Whose::Own, None),
-            CertificateError::ExpiredContext { not_after, .. } => Self::Expired(Whose::Own, Some(not_after.as_secs())),
-            CertificateError::NotValidYet => Self::NotValidYet(Whose::Own, None),
-            CertificateError::NotValidYetContext { not_before, .. } => {
-                Self::NotValidYet(Whose::Own, Some(not_before.as_secs()))
-            }
-            CertificateError::UnknownIssuer => Self::UnknownIssuer,
-            CertificateError::BadSignature => Self::BadSignature,
-            CertificateError::UnsupportedSignatureAlgorithmContext { .. }
-            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => Self::WeakSignature,
-            CertificateError::NotValidForName => Self::WrongName(None),
-            CertificateError::NotValidForNameContext { expected, .. } => Self::WrongName(Some(expected.to_str())),
-            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => Self::NotForServers,
-            CertificateError::Other(other) => {
-                if let Some(dates) = other.0.downcast_ref::<WrongDatesOfIntermediate>() {
-                    return match Self::of_certificate(&dates.0) {
-                        Self::NotValidYet(_, from) => Self::NotValidYet(Whose::Intermediate, from),
-                        Self::Expired(_, since) => Self::Expired(Whose::Intermediate, since),
-                        other => other,
-                    };
-                }
-                match other.0.downcast_ref::<webpki::Error>() {
-                    Some(webpki::Error::CaUsedAsEndEntity) => Self::Authority,
-                    _ => Self::Certificate(other),
-                }
-            }
-            other => Self::Certificate(other),
-        }
-    }
-}
-
-/// The versions, cipher suites and keys that [`client_config`](crate::client_config) accepts.
-const ACCEPTED: &str = "TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20; and a key of P-256, P-384, Ed25519 or RSA \
-                        (2048 bits or more)";
-
-/// In the words of whoever operates the client. Says no names: the context of a log's line has them.
-impl Display for Failure<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Expired(whose, None) => write!(f, "{whose} has expired"),
-            Self::Expired(whose, Some(second)) => write!(f, "{whose} expired on {}", date(*second)),
-            Self::NotValidYet(whose, None) => {
-                write!(f, "{whose} is not valid yet: check the clock of this machine")
-            }
-            Self::NotValidYet(whose, Some(second)) => {
-                write!(f, "{whose} is not valid before {}: check the clock of this machine", date(*second))
-            }
-            Self::UnknownIssuer => f.write_str(
-                "the server's certificate is signed by an unknown authority: the authority is not among the trusted \
-                 ones, or the server does not send its intermediate certificates",
-            ),
-            Self::WrongName(None) => f.write_str("the server's certificate is not for its name"),
-            Self::WrongName(Some(name)) => write!(f, "the server's certificate is not for the name {name}"),
-            Self::NotForServers => f.write_str(
-                "the server's certificate is not meant for servers: its extended key usage does not allow it",
-            ),
-            Self::Authority => {
-                f.write_str("the server's certificate is that of an authority (CA:TRUE), not of a server")
-            }
-            Self::WeakSignature => f.write_str(
-                "the server's certificate, or one of its authorities, is signed with an algorithm that is not accepted, \
-                 such as SHA-1 or P-521",
-            ),
-            Self::BadSignature => f.write_str(
-                "the server's certificate is signed by an unknown authority, or has a key that is too short (RSA under \
-                 2048 bits)",
-            ),
-            Self::NoCertificate => f.write_str("the server has no certificate"),
-            Self::Certificate(reason) => write!(f, "the server's certificate is rejected: {reason}"),
-            Self::CertificateWanted => f.write_str(
-                "the server wants a client certificate, and got none: none is set, or the server does not accept its \
-                 type of key",
-            ),
-            Self::CertificateRefused(alert) => {
-                write!(f, "the server refuses our client certificate, or wants one and none is set: {alert}")
-            }
-            Self::NotTls => f.write_str("the server does not speak TLS on this port"),
-            Self::TooOld => f.write_str("the server speaks neither TLS 1.2 nor TLS 1.3"),
-            Self::NothingInCommon => write!(
-                f,
-                "the server and this client have no cipher suite or type of key in common: the server needs {ACCEPTED}"
-            ),
-            Self::HandshakeFailure => write!(
-                f,
-                "the server refuses the TLS handshake: it wants a client certificate, or it has no cipher suite or type \
-                 of key in common with this client, and needs {ACCEPTED}"
-            ),
-            Self::UnknownName => f.write_str("the server does not know the name that it was asked for"),
-            Self::NoProtocol => f.write_str("the server wants a protocol that this client does not offer (ALPN)"),
-            Self::InternalError => {
-                f.write_str("the server reports an internal error in the TLS handshake: its log shows the cause")
-            }
-            Self::Other(reason) => write!(f, "the TLS connection failed: {reason}"),
-        }
-    }
-}
-
-impl Display for Whose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Own => "the server's certificate",
-            Self::Intermediate => "an intermediate certificate that the server sends",
-        })
-    }
-}
-
-/// A [`Failure`] in words, for an error that outlives its cause.
+/// Why a TLS connection failed: what is wrong, and what to do or whom to ask for what. A failure that was found has at
+/// most 300 characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct FailureText(String);
+pub struct Failure(String);
 
-impl FailureText {
+/// What is wrong, and the remedy. In braces: `{value}`, or a noun of [`NOUNS`].
+type Words = (&'static str, &'static str);
+
+/// What the words call a peer and what its reader can do: for a server, for a receiver.
+const NOUNS: [(&str, &str, &str); 13] = [
+    ("{peer}", "the server", "the receiver"),
+    ("{ask}", "ask the server's operator", "ask the receiver's operator"),
+    ("{url}", "the URL", "the webhook's URL"),
+    ("{authority}", "a trusted authority", "a public authority"),
+    ("{https}", "TLS", "HTTPS"),
+    ("{protocol}", "the protocol of this client", "HTTP/1.1"),
+    ("{clock}", "check the clock of this machine, or ", ""),
+    ("{trust}", "set the file of its authority, or ", ""),
+    ("{identity}", "got none, or one that it does not accept ({value})", "deliveries come without one"),
+    ("{identify}", "set one of an authority that the server trusts, with a type of key that it accepts, or ", ""),
+    ("{accept}", "demand none", "accept deliveries without one, and to verify their signature instead"),
+    ("{versions}", VERSIONS, VERSIONS),
+    ("{keys}", KEYS, KEYS),
+];
+
+/// The versions and cipher suites, and the keys, that [`client_config`](crate::client_config) accepts.
+const VERSIONS: &str = "TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20";
+const KEYS: &str = "a P-256, P-384, Ed25519 or RSA key (2048 bits or more)";
+
+/// How much of a value the words show, in characters: a name, or the TLS library's own words.
+const VALUE: usize = 120;
+
+impl Failure {
     /// The TLS failure among an error and its causes, if there is one.
     #[must_use]
-    pub fn find(error: &(dyn Error + 'static)) -> Option<Self> {
-        Failure::find(error).map(|failure| Self(failure.to_string()))
+    pub fn find(error: &(dyn Error + 'static), peer: Peer) -> Option<Self> {
+        rustls_error(error).map(|error| match error {
+            rustls::Error::InvalidCertificate(error) => Self::new(fill(of_certificate(error), &value_of(error), peer)),
+            error => {
+                let words = fill(of_handshake(error), &error.to_string(), peer);
+                Self::new(format!("the TLS handshake failed: {words}"))
+            }
+        })
     }
 
-    /// Words for a failure of which the TLS library knows nothing.
+    /// The failure of a connection that the peer closed in the handshake without an alert.
+    #[must_use]
+    pub fn closed(peer: Peer) -> Self {
+        let words = (
+            "the TLS handshake failed: {peer} closed the connection",
+            "{ask} for {versions}, and whether a firewall or a proxy closes it",
+        );
+        Self::new(fill(words, "", peer))
+    }
+
+    /// A failure of which the TLS library knows nothing.
     pub fn new(words: impl Into<String>) -> Self {
         Self(words.into())
+    }
+}
+
+/// Returns whether the peer does not speak TLS.
+#[must_use]
+pub fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
+    matches!(
+        rustls_error(error),
+        Some(rustls::Error::InvalidMessage(Invalid::InvalidContentType | Invalid::UnknownProtocolVersion))
+    )
+}
+
+/// Returns whether no trusted authority has signed the peer's certificate.
+#[must_use]
+pub fn is_unknown_issuer(error: &(dyn Error + 'static)) -> bool {
+    matches!(rustls_error(error), Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)))
+}
+
+fn of_certificate(error: &CertificateError) -> Words {
+    let of_an_authority = "{ask} for a server's certificate of {authority}";
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ("{peer}'s own certificate {value}", "{ask} to renew it")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            ("{peer}'s own certificate {value}", "{clock}{ask} for one that is valid now")
+        }
+        CertificateError::UnknownIssuer => (
+            "the certificate is signed by an unknown authority",
+            "{trust}{ask} for one of {authority}, and to send the intermediate certificates with it",
+        ),
+        // The name of a trusted authority and another key, or a key that is too short.
+        CertificateError::BadSignature => (
+            "the certificate is signed by an unknown authority, or its RSA key has less than 2048 bits",
+            "{ask} for one of {authority} with {keys}",
+        ),
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => (
+            "the certificate, or one of its authorities, is signed with an algorithm that is not accepted, such as SHA-1 \
+             or P-521",
+            "{ask} for one that is signed with SHA-256 or SHA-384, and P-256, P-384 or RSA (2048 bits or more)",
+        ),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            ("the certificate is not valid for the {value}", "correct {url}, or {ask} for a certificate with this name")
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => (
+            "the certificate is not meant for servers: its extended key usage does not allow it",
+            "{ask} for one that allows server authentication",
+        ),
+        CertificateError::Other(other) if other.0.is::<WrongDatesOfIntermediate>() => (
+            "an intermediate certificate that {peer} sends {value}",
+            "{clock}{ask} to send the authority's current one",
+        ),
+        CertificateError::Other(other) if matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity)) => {
+            ("the certificate is that of an authority (CA:TRUE), not of a server", of_an_authority)
+        }
+        _ => ("the certificate was rejected: {value}", of_an_authority),
+    }
+}
+
+fn of_handshake(error: &rustls::Error) -> Words {
+    match error {
+        rustls::Error::NoCertificatesPresented => {
+            ("{peer} has no certificate", "{ask} for a server's certificate of {authority}")
+        }
+        error if is_not_tls(error) => {
+            ("{peer} does not speak TLS on this port", "correct the port in {url}, or {ask} for {https} on this port")
+        }
+        rustls::Error::AlertReceived(Alert::ProtocolVersion | Alert::InappropriateFallback)
+        | rustls::Error::PeerIncompatible(
+            Incompatible::ServerDoesNotSupportTls12Or13 | Incompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => ("{peer} speaks neither TLS 1.2 nor TLS 1.3", "{ask} for {versions}"),
+        rustls::Error::AlertReceived(Alert::InsufficientSecurity)
+        | rustls::Error::PeerIncompatible(_)
+        | rustls::Error::InvalidMessage(
+            Invalid::UnsupportedKeyExchangeAlgorithm(_)
+            | Invalid::UnsupportedCurveType
+            | Invalid::UnsupportedCompression,
+        )
+        | rustls::Error::PeerMisbehaved(
+            Misbehaved::SelectedUnofferedCipherSuite
+            | Misbehaved::SelectedUnofferedKxGroup
+            | Misbehaved::SelectedUnusableCipherSuiteForVersion
+            | Misbehaved::IllegalHelloRetryRequestWithUnofferedCipherSuite
+            | Misbehaved::IllegalHelloRetryRequestWithUnofferedNamedGroup
+            | Misbehaved::SignedHandshakeWithUnadvertisedSigScheme
+            | Misbehaved::SignedKxWithWrongAlgorithm,
+        ) => (
+            "no cipher suite or type of key in common",
+            "{ask} for {versions}, and a certificate for this host with {keys}",
+        ),
+        // Nothing is common to both, or the peer wants a client certificate.
+        rustls::Error::AlertReceived(Alert::HandshakeFailure) => (
+            "no common cipher suite or key type, or no client certificate",
+            "{ask} for {versions}, a certificate for this host with {keys}, and to demand no client certificate",
+        ),
+        rustls::Error::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA,
+        ) => ("{peer} wants a client certificate, and {identity}", "{identify}{ask} to {accept}"),
+        rustls::Error::AlertReceived(Alert::UnrecognisedName) => {
+            ("{peer} does not know the host name", "correct {url}, or {ask} for a certificate for this name")
+        }
+        rustls::Error::AlertReceived(Alert::NoApplicationProtocol) => (
+            "{peer} does not accept {protocol}",
+            "{ask} to allow {protocol}, also to clients that do not name it (ALPN)",
+        ),
+        rustls::Error::AlertReceived(Alert::InternalError) => (
+            "{peer} reports an internal error",
+            "{ask} what {peer}'s log says, and whether it has a certificate for this host name",
+        ),
+        _ => ("{value}", "{ask} what {peer}'s log says"),
+    }
+}
+
+/// A row's words for a peer. The remedy of a value that is long stays whole.
+fn fill((wrong, remedy): Words, value: &str, peer: Peer) -> String {
+    let nouns = NOUNS.iter().map(|&(noun, server, receiver)| match peer {
+        Peer::Server => (noun, server),
+        Peer::Receiver => (noun, receiver),
+    });
+    let words = nouns.fold(format!("{wrong}; {remedy}"), |words, (noun, meaning)| words.replace(noun, meaning));
+    words.replace("{value}", &value.chars().take(VALUE).collect::<String>())
+}
+
+/// What a certificate's words show of its error.
+fn value_of(error: &CertificateError) -> String {
+    match error {
+        CertificateError::Expired => "has expired".to_owned(),
+        CertificateError::ExpiredContext { not_after, .. } => format!("expired on {}", date(not_after.as_secs())),
+        CertificateError::NotValidYet => "is not valid yet".to_owned(),
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            format!("is not valid before {}", date(not_before.as_secs()))
+        }
+        CertificateError::NotValidForName => "host's name".to_owned(),
+        CertificateError::NotValidForNameContext { expected, .. } => format!("name {}", expected.to_str()),
+        CertificateError::Other(other) => match other.0.downcast_ref() {
+            Some(WrongDatesOfIntermediate(dates)) => value_of(dates),
+            None => other.to_string(),
+        },
+        other => other.to_string(),
     }
 }
 
@@ -261,43 +244,105 @@ fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Erro
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use rustls::pki_types::{DnsName, ServerName, UnixTime};
+
     use super::*;
 
     #[test]
     fn a_failure_inside_of_io_errors_is_found() {
-        let tls = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let held = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
-        assert!(matches!(Failure::find(&held), Some(Failure::UnknownIssuer)));
-        assert!(Failure::find(&io::Error::from(io::ErrorKind::Other)).is_none());
+        let held = |error| io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
+        let unknown = held(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer));
+        assert!(is_unknown_issuer(&unknown) && !is_not_tls(&unknown));
+        assert!(is_not_tls(&held(rustls::Error::InvalidMessage(Invalid::InvalidContentType))));
+        assert!(Failure::find(&unknown, Peer::Server).is_some());
+        assert!(Failure::find(&io::Error::from(io::ErrorKind::Other), Peer::Server).is_none());
+    }
+
+    /// A failure of each row, whose values are as long as they can be.
+    fn failures() -> Vec<rustls::Error> {
+        let (time, last) = (UnixTime::now(), UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX)));
+        let expired = || CertificateError::ExpiredContext { time, not_after: last };
+        let early = || CertificateError::NotValidYetContext { time, not_before: last };
+        let other = |error: Arc<dyn Error + Send + Sync>| CertificateError::Other(rustls::OtherError(error));
+        let name = ["x".repeat(63).as_str(); 4].join(".")[..253].to_owned();
+        let expected = ServerName::DnsName(DnsName::try_from(name).unwrap());
+        let certificates = [
+            CertificateError::Expired,
+            expired(),
+            CertificateError::NotValidYet,
+            early(),
+            other(Arc::new(WrongDatesOfIntermediate(expired()))),
+            other(Arc::new(WrongDatesOfIntermediate(early()))),
+            CertificateError::UnknownIssuer,
+            CertificateError::BadSignature,
+            CertificateError::UnsupportedSignatureAlgorithmContext {
+                signature_algorithm_id: Vec::new(),
+                supported_algorithms: Vec::new(),
+            },
+            CertificateError::NotValidForName,
+            CertificateError::NotValidForNameContext { expected, presented: Vec::new() },
+            CertificateError::InvalidPurpose,
+            other(Arc::new(webpki::Error::CaUsedAsEndEntity)),
+            other(Arc::new(io::Error::other("x".repeat(1000)))),
+        ];
+        let alerts = [
+            Alert::ProtocolVersion,
+            Alert::InsufficientSecurity,
+            Alert::HandshakeFailure,
+            Alert::UnsupportedCertificate,
+            Alert::UnrecognisedName,
+            Alert::NoApplicationProtocol,
+            Alert::InternalError,
+            Alert::AccessDenied,
+        ];
+        let others = [
+            rustls::Error::NoCertificatesPresented,
+            rustls::Error::InvalidMessage(Invalid::InvalidContentType),
+            rustls::Error::General("x".repeat(1000)),
+        ];
+        let certificates = certificates.map(rustls::Error::InvalidCertificate);
+        certificates.into_iter().chain(alerts.map(rustls::Error::AlertReceived)).chain(others).collect()
     }
 
     #[test]
-    fn what_a_server_says_of_our_certificate_is_told_from_what_we_say_of_its() {
+    fn each_row_says_what_to_do_and_fits() {
+        for (peer, operator) in [(Peer::Server, "the server's operator"), (Peer::Receiver, "the receiver's operator")] {
+            let found = failures().into_iter().map(|error| Failure::find(&error, peer).unwrap());
+            for failure in found.chain([Failure::closed(peer)]) {
+                let (words, length) = (failure.to_string(), failure.0.chars().count());
+                assert!(length <= 300 && !words.contains(['{', '}']), "{length}: {words}");
+                assert!(words.contains("; ") && words.contains(operator), "{words}");
+                let other = if peer == Peer::Server { "receiver" } else { "the server" };
+                assert!(!words.contains(other), "{words}");
+            }
+        }
+    }
+
+    #[test]
+    fn operators_read_what_is_theirs_to_set() {
+        let alert = rustls::Error::AlertReceived;
+        let second = UnixTime::since_unix_epoch(Duration::from_secs(86_400));
         for (error, words) in [
             (
-                rustls::Error::AlertReceived(AlertDescription::CertificateRequired),
-                "the server wants a client certificate, and got none: none is set, or the server does not accept its \
-                 type of key",
+                alert(Alert::UnknownCA),
+                "the TLS handshake failed: the server wants a client certificate, and got none, or one that it does not \
+                 accept (received fatal alert: UnknownCA); set one of an authority that the server trusts, with a type of \
+                 key that it accepts, or ask the server's operator to demand none",
             ),
             (
-                rustls::Error::AlertReceived(AlertDescription::UnknownCA),
-                "the server refuses our client certificate, or wants one and none is set: received fatal alert: UnknownCA",
+                CertificateError::NotValidYetContext { time: UnixTime::now(), not_before: second }.into(),
+                "the server's own certificate is not valid before 1970-01-02; check the clock of this machine, or ask the \
+                 server's operator for one that is valid now",
             ),
             (
-                rustls::Error::AlertReceived(AlertDescription::HandshakeFailure),
-                "the server refuses the TLS handshake: it wants a client certificate, or it has no cipher suite or type \
-                 of key in common with this client, and needs TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20; \
-                 and a key of P-256, P-384, Ed25519 or RSA (2048 bits or more)",
-            ),
-            (
-                rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
-                    time: rustls::pki_types::UnixTime::now(),
-                    not_after: rustls::pki_types::UnixTime::since_unix_epoch(std::time::Duration::from_secs(86_400)),
-                }),
-                "the server's certificate expired on 1970-01-02",
+                CertificateError::UnknownIssuer.into(),
+                "the certificate is signed by an unknown authority; set the file of its authority, or ask the server's \
+                 operator for one of a trusted authority, and to send the intermediate certificates with it",
             ),
         ] {
-            assert_eq!(FailureText::find(&error), Some(FailureText::new(words)));
+            assert_eq!(Failure::find(&error, Peer::Server), Some(Failure::new(words)));
         }
     }
 }

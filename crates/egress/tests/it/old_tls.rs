@@ -79,7 +79,8 @@ async fn what_openssl_serves_in_an_old_way_says_what_to_ask_for() {
     let sha1 = "the certificate, or one of its authorities, is signed with an algorithm that is not accepted, such as \
                 SHA-1 or P-521; ask ";
     let authority = "the certificate is that of an authority (CA:TRUE), not of a server; ask ";
-    let client_certificate = "the receiver wants a client certificate, and deliveries come without one; ask ";
+    let client_certificate =
+        "the TLS handshake failed: the receiver wants a client certificate, and deliveries come without one; ask ";
     for (name, certificate, server, message) in [
         ("key-exchange", RSA, "-tls1_2 -cipher AES128-GCM-SHA256", handshake_failure),
         ("cbc", RSA, "-tls1_2 -cipher ECDHE-RSA-AES128-SHA", handshake_failure),

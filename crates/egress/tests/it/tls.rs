@@ -36,7 +36,7 @@ async fn certificates_that_do_not_verify_are_refused_with_the_reason() {
     let other = authority.acceptor(&["example.com"]);
     assert_eq!(
         refusal(&authority, other).await,
-        "the certificate is not valid for the name \"127.0.0.1\"; correct the webhook's URL, or ask the receiver's \
+        "the certificate is not valid for the name 127.0.0.1; correct the webhook's URL, or ask the receiver's \
          operator for a certificate with this name"
     );
     let of_an_authority =
@@ -149,8 +149,8 @@ async fn an_alert_says_what_to_ask_the_receiver_s_operator_for() {
                              the receiver's operator for TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20, a \
                              certificate for this host with a P-256, P-384, Ed25519 or RSA key (2048 bits or more), and \
                              to demand no client certificate";
-    let client_certificate = "the receiver wants a client certificate, and deliveries come without one; ask the \
-                              receiver's operator to accept deliveries without one, and to verify their signature \
+    let client_certificate = "the TLS handshake failed: the receiver wants a client certificate, and deliveries come \
+                              without one; ask the receiver's operator to accept deliveries without one, and to verify their signature \
                               instead";
     let unknown_name = "the TLS handshake failed: the receiver does not know the host name; correct the webhook's URL, \
                         or ask the receiver's operator for a certificate for this name";

@@ -10,7 +10,6 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use domain::{TenantId, WebhookId, indented, shortened, visible};
 use time::{OffsetDateTime, macros::format_description};
-use tls::Failure;
 
 use super::{
     answers::Answer,
@@ -118,11 +117,10 @@ impl Screen {
 
     /// A connection without TLS.
     pub(super) fn no_tls(&self, peer: impl Display, error: &io::Error) {
-        match Failure::find(error) {
-            Some(Failure::NotTls) => {
-                self.no_connection(peer, "the client does not speak TLS: the URL must begin with https://");
-            }
-            _ => self.no_connection(peer, format!("{error} (check that the sender trusts the authority)")),
+        if tls::is_not_tls(error) {
+            self.no_connection(peer, "the client does not speak TLS: the URL must begin with https://");
+        } else {
+            self.no_connection(peer, format!("{error} (check that the sender trusts the authority)"));
         }
     }
 

@@ -124,7 +124,7 @@ async fn the_database_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     reaches_database(&format!("host=localhost {words}")).await.expect("words are as good as a URL");
     reaches_database(&format!("host=localhost hostaddr=127.0.0.1 {words}")).await.expect("the name is verified");
 
-    let name = ["TLS with the database failed", "not for the name 127.0.0.1"];
+    let name = ["TLS with the database failed", "not valid for the name 127.0.0.1"];
     assert_refused("a wrong name", reaches_database(&url(&["127.0.0.1"], &good)).await, &name);
     let mozilla = good.replace(&pair.file("authority.pem"), "system");
     let unknown = ["TLS with the database failed", "signed by an unknown authority"];
@@ -138,7 +138,7 @@ async fn the_database_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     assert_refused("no certificate", reaches_database(&url(&["localhost"], &nameless)).await, &wanted);
     make_stranger(&pair);
     let strange = pair.options("authority.pem", "strange");
-    let refused = ["the server refuses our client certificate", "UnknownCA"];
+    let refused = ["or one that it does not accept", "UnknownCA"];
     assert_refused("a stranger's", reaches_database(&url(&["localhost"], &strange)).await, &refused);
 
     pair.show(Validity::Expired).await;
@@ -164,7 +164,7 @@ async fn files_of_tls_in_the_settings_of_the_database_count_as_those_of_its_url(
     let both = pair.database(plain, &["127.0.0.1", "localhost"], "");
     reaches_database_with(&both, &good).await.expect("the files are for all hosts");
 
-    let name = ["TLS with the database failed", "not for the name 127.0.0.1"];
+    let name = ["TLS with the database failed", "not valid for the name 127.0.0.1"];
     let wrong = pair.database(plain, &["127.0.0.1"], "");
     assert_refused("a wrong name", reaches_database_with(&wrong, &good).await, &name);
     let unknown = ["TLS with the database failed", "signed by an unknown authority"];
@@ -176,7 +176,7 @@ async fn files_of_tls_in_the_settings_of_the_database_count_as_those_of_its_url(
     make_stranger(&pair);
     let [certificate, key] = client(&pair, "strange");
     let strange = reaches_database_with(&localhost, &[authority, certificate, key]).await;
-    let refused = ["the server refuses our client certificate", "UnknownCA"];
+    let refused = ["or one that it does not accept", "UnknownCA"];
     assert_refused_or_reset("a stranger's", strange, &refused);
 }
 
@@ -226,7 +226,7 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     let list = format!("{},{localhost}", pair.broker("127.0.0.1"));
     reaches_broker(&list, &good).await.expect("the files are for all addresses");
 
-    let name = ["TLS with the broker failed", "not for the name 127.0.0.1"];
+    let name = ["TLS with the broker failed", "not valid for the name 127.0.0.1"];
     assert_refused("a wrong name", reaches_broker(&pair.broker("127.0.0.1"), &good).await, &name);
     let unknown = ["TLS with the broker failed", "signed by an unknown authority"];
     assert_refused("Mozilla's authorities", reaches_broker(&localhost, &[certificate, key]).await, &unknown);
@@ -235,7 +235,7 @@ async fn the_broker_is_reached_over_tls_as_its_certificate_and_ours_allow() {
     make_stranger(&pair);
     let [certificate, key] = client(&pair, "strange");
     let strange = [authority, certificate, key];
-    let refused = ["the server refuses our client certificate", "UnknownCA"];
+    let refused = ["or one that it does not accept", "UnknownCA"];
     assert_refused_or_reset("a stranger's", reaches_broker(&localhost, &strange).await, &refused);
     let plain_port = pair.servers.servers().amqp_url.replace("amqp://", "amqps://");
     let deaf = ["the server does not speak TLS on this port"];
@@ -279,7 +279,7 @@ async fn services_whose_servers_certificates_have_expired_say_so_and_deliver_onc
     pair.show(Validity::Expired).await;
     let processes = ALL.map(|name| Process::spawn(name, &variables));
     for process in &processes {
-        let expired = "the server's certificate expired on 2021-01-01";
+        let expired = "the server's own certificate expired on 2021-01-01";
         for server in ["database", "broker"] {
             logs(process, 2, &["WARN", &format!("TLS with the {server} failed: {expired}")]).await;
         }
