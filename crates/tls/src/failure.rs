@@ -90,12 +90,6 @@ pub fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
     )
 }
 
-/// Returns whether no trusted authority has signed the peer's certificate.
-#[must_use]
-pub fn is_unknown_issuer(error: &(dyn Error + 'static)) -> bool {
-    matches!(rustls_error(error), Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)))
-}
-
 fn of_certificate(error: &CertificateError) -> Words {
     let of_an_authority = "{ask} for a server's certificate of {authority}";
     match error {
@@ -254,7 +248,7 @@ mod tests {
     fn a_failure_inside_of_io_errors_is_found() {
         let held = |error| io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
         let unknown = held(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer));
-        assert!(is_unknown_issuer(&unknown) && !is_not_tls(&unknown));
+        assert!(!is_not_tls(&unknown));
         assert!(is_not_tls(&held(rustls::Error::InvalidMessage(Invalid::InvalidContentType))));
         assert!(Failure::find(&unknown, Peer::Server).is_some());
         assert!(Failure::find(&io::Error::from(io::ErrorKind::Other), Peer::Server).is_none());

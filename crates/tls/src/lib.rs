@@ -8,7 +8,7 @@ mod server;
 mod verifier;
 
 pub use config::{TlsError, client_config};
-pub use failure::{Failure, Peer, is_not_tls, is_unknown_issuer};
+pub use failure::{Failure, Peer, is_not_tls};
 pub use files::{ClientFiles, FileError, IdentityFiles, Role, password};
 pub use local::is_this_machine;
 pub use rustls::{ClientConfig, pki_types::ServerName};
