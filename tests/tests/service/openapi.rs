@@ -246,6 +246,7 @@ async fn what_calls_answer_is_what_is_described() {
             ("readAsyncApi", "asyncapi.yaml"),
             ("readSchema", "schemas/event.schema.json"),
             ("readDocs", "docs/"),
+            ("readDocsPage", "docs/webhooks/"),
             ("readDocsStyle", "docs/style.css"),
         ] {
             contract.check(id, 200, &system.anonymous().await.get(&format!("/api/v1/{path}")).await);
