@@ -1,19 +1,28 @@
-//! The API's description as texts: the OpenAPI document for programs, a page for people, and the contracts of messages.
+//! The API's description as texts: the OpenAPI document for programs, pages for people, and the contracts of messages.
 
-mod deliveries;
-mod html;
-mod page;
+mod posts;
+
+use std::collections::BTreeMap;
 
 use actix_web::web::Bytes;
+use console::Reference;
 use ledger::Most;
 use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
-pub(crate) use self::page::RECEIVERS;
 use crate::problem::ApiError;
 
-/// The page's style sheet.
-pub(crate) const STYLE: &str = include_str!("docs/style.css");
+/// Code that receives deliveries: the very files that the tests run.
+pub(crate) const RECEIVERS: [(&str, &str); 8] = [
+    ("Python", include_str!("../../../proto-schemas/receivers/receiver.py")),
+    ("Python, Standard Webhooks", include_str!("../../../proto-schemas/receivers/receiver_standard.py")),
+    ("Node", include_str!("../../../proto-schemas/receivers/receiver.mjs")),
+    ("Node, Standard Webhooks", include_str!("../../../proto-schemas/receivers/receiver_standard.mjs")),
+    ("Go", include_str!("../../../proto-schemas/receivers/receiver.go")),
+    ("PHP", include_str!("../../../proto-schemas/receivers/receiver.php")),
+    ("Rust", include_str!("../../../proto-schemas/receivers/receiver.rs")),
+    ("Rust, Standard Webhooks", include_str!("../../../proto-schemas/receivers/receiver_standard.rs")),
+];
 
 /// The names and texts of the messages' JSON Schemas.
 pub(crate) const SCHEMAS: [(&str, &str); 4] = [
@@ -27,15 +36,17 @@ pub(crate) const SCHEMAS: [(&str, &str); 4] = [
 #[derive(Clone)]
 pub(crate) struct Docs {
     pub(crate) json: Bytes,
-    pub(crate) page: Bytes,
+    /// The pages, by their names.
+    pub(crate) pages: BTreeMap<String, Bytes>,
     pub(crate) asyncapi: Bytes,
 }
 
 impl Docs {
-    pub(crate) fn new(limits: &Limits, most: Most) -> Self {
+    pub(crate) fn new(limits: &Limits, most: Most, has_console: bool) -> Self {
         let document = document(limits, most);
-        let page = page::render(&document).into();
-        Self { json: format!("{document:#}\n").into(), page, asyncapi: asyncapi().into() }
+        let reference = Reference { document: &document, posts: &posts::posts(), receivers: &RECEIVERS, has_console };
+        let pages = reference.pages().into_iter().map(|page| (page.name, page.html.into())).collect();
+        Self { json: format!("{document:#}\n").into(), pages, asyncapi: asyncapi().into() }
     }
 }
 

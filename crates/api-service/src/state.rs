@@ -59,7 +59,7 @@ impl State {
             most: most(limits),
             kept: settings.retention.kept(),
             attempt_timeout: settings.egress.timeout,
-            docs: Docs::new(limits, most(limits)),
+            docs: Docs::new(limits, most(limits), settings.console.enabled),
             console: settings.console.clone(),
             brake,
         }

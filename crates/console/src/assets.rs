@@ -8,6 +8,8 @@ use std::{
 
 /// The style sheet.
 pub const STYLE: &str = include_str!("assets/console.css");
+/// The style sheet of the API's documentation.
+pub const DOCS_STYLE: &str = include_str!("assets/docs.css");
 /// The script module. Every page works without it.
 pub const SCRIPT: &str = include_str!("assets/console.js");
 /// The icon, as SVG.

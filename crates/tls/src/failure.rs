@@ -25,10 +25,10 @@ pub enum Peer {
 #[error("{0}")]
 pub struct Failure(String);
 
-/// What is wrong, and the remedy. In braces: `{value}`, or a noun of [`NOUNS`].
+/// The fault and the remedy. In braces: `{value}`, or a noun of [`NOUNS`].
 type Words = (&'static str, &'static str);
 
-/// What the words call a peer and what its reader can do: for a server, for a receiver.
+/// Nouns of the words, and remedies of their reader: for a server, for a receiver.
 const NOUNS: [(&str, &str, &str); 13] = [
     ("{peer}", "the server", "the receiver"),
     ("{ask}", "ask the server's operator", "ask the receiver's operator"),
@@ -49,7 +49,7 @@ const NOUNS: [(&str, &str, &str); 13] = [
 const VERSIONS: &str = "TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20";
 const KEYS: &str = "a P-256, P-384, Ed25519 or RSA key (2048 bits or more)";
 
-/// How much of a value the words show, in characters: a name, or the TLS library's own words.
+/// The length limit of a value, in characters: a name, or the TLS library's own words.
 const VALUE: usize = 120;
 
 impl Failure {
@@ -203,7 +203,7 @@ fn fill((wrong, remedy): Words, value: &str, peer: Peer) -> String {
     words.replace("{value}", &value.chars().take(VALUE).collect::<String>())
 }
 
-/// What a certificate's words show of its error.
+/// The value in the words for a certificate.
 fn value_of(error: &CertificateError) -> String {
     match error {
         CertificateError::Expired => "has expired".to_owned(),

@@ -41,7 +41,7 @@ fn every_schema_is_served_and_the_version_has_an_entry() {
 /// The requests of the page, each as a receiver would get it at the time of its signature.
 fn shown(page: &str) -> Vec<Received> {
     let section = page.split("<section id=\"posts\">").nth(1).unwrap().split("</section>").next().unwrap();
-    let requests = section.split("<pre>").skip(1).map(|rest| rest.split("</pre>").next().unwrap());
+    let requests = section.split("<pre tabindex=\"0\">").skip(1).map(|rest| rest.split("</pre>").next().unwrap());
     let plain = requests
         .map(|html| html.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&"));
     let read = |text: String| {

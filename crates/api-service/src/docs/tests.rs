@@ -416,3 +416,35 @@ fn every_reference_of_asyncapi_into_a_file_leads_to_a_schema_that_is_served() {
         assert!(served.iter().any(|served| Some(served.as_str()) == reference), "{reference:?}");
     }
 }
+
+/// The values of an attribute in a page.
+fn attributes<'a>(html: &'a str, name: &str) -> BTreeSet<&'a str> {
+    html.split(&format!(" {name}=\"")).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
+}
+
+#[test]
+fn the_pages_are_small_their_links_lead_somewhere_and_a_keyboard_reaches_their_code() {
+    let pages = Docs::new(&limits(), most(&limits()), true).pages;
+    let texts: BTreeMap<_, _> =
+        pages.iter().map(|(name, html)| (name.as_str(), std::str::from_utf8(html).unwrap())).collect();
+    let tags = document_now()["tags"].as_array().unwrap().len();
+    assert_eq!(texts.len(), tags + 2, "a page for each tag, the overview and the schemas");
+    for (name, html) in &texts {
+        assert!(html.len() < 100_000, "{name:?} has {} bytes", html.len());
+        assert!(html.contains("<pre tabindex=\"0\">") == (*name != "schemas") && !html.contains("<pre>"), "{name:?}");
+        for href in attributes(html, "href") {
+            let (path, place) = href.split_once('#').unwrap_or((href, ""));
+            let target = match path.strip_prefix("/api/v1/docs/") {
+                None if path.is_empty() => html,
+                None | Some("style.css") => continue,
+                Some(path) => texts.get(path.trim_end_matches('/')).unwrap_or_else(|| panic!("{name:?}: no {href}")),
+            };
+            assert!(place.is_empty() || attributes(target, "id").contains(place), "{name:?}: no {href}");
+        }
+    }
+    let back = |has_console| {
+        let pages = Docs::new(&limits(), most(&limits()), has_console).pages;
+        pages.values().filter(|html| std::str::from_utf8(html).unwrap().contains("href=\"/console/\"")).count()
+    };
+    assert_eq!((back(true), back(false)), (texts.len(), 0), "a way back to the console, if there is one");
+}

@@ -12,7 +12,7 @@ use crate::{
     state::State,
 };
 
-/// The page needs its style sheet and nothing else: no script, no other server.
+/// The pages need their style sheet and nothing else: no script, no other server.
 const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
 
 /// `GET /api/v1/openapi.json`
@@ -34,14 +34,24 @@ pub(crate) async fn schema(file: Path<String>) -> Answer {
 }
 
 /// `GET /api/v1/docs/`
-pub(crate) async fn page(state: Data<State>) -> HttpResponse {
-    HttpResponse::Ok()
+pub(crate) async fn overview(state: Data<State>) -> Answer {
+    html(&state, "")
+}
+
+/// `GET /api/v1/docs/{page}/`
+pub(crate) async fn page(state: Data<State>, name: Path<String>) -> Answer {
+    html(&state, &name)
+}
+
+fn html(state: &State, name: &str) -> Answer {
+    let page = state.docs.pages.get(name).ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
         .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
-        .body(state.docs.page.clone())
+        .body(page.clone()))
 }
 
 /// `GET /api/v1/docs/style.css`
 pub(crate) async fn style() -> HttpResponse {
-    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/css; charset=utf-8")).body(docs::STYLE)
+    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/css; charset=utf-8")).body(console::DOCS_STYLE)
 }

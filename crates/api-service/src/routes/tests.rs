@@ -55,7 +55,7 @@ pub(crate) fn routes() -> Routes {
         most: crate::state::most(&limits()),
         kept: settings().retention.kept(),
         attempt_timeout: std::time::Duration::from_secs(10),
-        docs: DOCS.get_or_init(|| Docs::new(&limits(), crate::state::most(&limits()))).clone(),
+        docs: DOCS.get_or_init(|| Docs::new(&limits(), crate::state::most(&limits()), true)).clone(),
         console: settings().console,
         brake: tokio::sync::watch::channel(None).1,
     };
@@ -225,6 +225,7 @@ async fn other_methods_are_answered_with_those_that_are_possible() {
         ("schemas/event.schema.json", "GET, HEAD"),
         ("docs", "GET, HEAD"),
         ("docs/style.css", "GET, HEAD"),
+        ("docs/webhooks/", "GET, HEAD"),
     ] {
         let path = &format!("/api/v1/{}", path.replace("ID", id));
         for method in ["PUT", "OPTIONS", "MADEUP", if allowed == "POST" { "GET" } else { "TRACE" }] {
@@ -339,7 +340,7 @@ pub(crate) async fn allowed(path: &str) -> BTreeSet<String> {
 }
 
 #[actix_web::test]
-async fn the_documentation_is_for_everybody_and_its_page_may_load_its_style_sheet_only() {
+async fn the_documentation_is_for_everybody_and_its_pages_may_load_their_style_sheet_only() {
     let policy = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
     for (path, content_type, expected) in [
         ("/api/v1/openapi.json", "application/json", "default-src 'none'; frame-ancestors 'none'"),
@@ -347,6 +348,7 @@ async fn the_documentation_is_for_everybody_and_its_page_may_load_its_style_shee
         ("/api/v1/schemas/job.schema.json", "application/schema+json", "default-src 'none'; frame-ancestors 'none'"),
         ("/api/v1/docs/", "text/html; charset=utf-8", policy),
         ("/api/v1/docs", "text/html; charset=utf-8", policy),
+        ("/api/v1/docs/event-types/", "text/html; charset=utf-8", policy),
         ("/api/v1/docs/style.css", "text/css; charset=utf-8", "default-src 'none'; frame-ancestors 'none'"),
     ] {
         let answer = ask(Method::GET, path, &[], "").await;

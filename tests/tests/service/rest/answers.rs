@@ -109,7 +109,7 @@ async fn of_documentation(anybody: &Api, snapshots: &mut Snapshots) {
     let openapi = anybody.get("/api/v1/openapi.json").await;
     assert!(openapi.json() == described(), "openapi.json is proto-schemas/openapi.json");
     snapshots.compare_with("readOpenApi", &openapi, &json!("[proto-schemas/openapi.json]"));
-    let (style, file) = (anybody.get("/api/v1/docs/style.css").await, "crates/api-service/src/docs/style.css");
+    let (style, file) = (anybody.get("/api/v1/docs/style.css").await, "crates/console/src/assets/docs.css");
     assert!(style.text == fs::read_to_string(repository().join(file)).unwrap(), "docs/style.css is {file}");
     snapshots.compare_with("readDocsStyle", &style, &json!(format!("[{file}]")));
     let asyncapi = anybody.get("/api/v1/asyncapi.yaml").await;
@@ -117,6 +117,9 @@ async fn of_documentation(anybody: &Api, snapshots: &mut Snapshots) {
     let schema = anybody.get("/api/v1/schemas/event.schema.json").await;
     snapshots.compare_with("readSchema", &schema, &json!("[proto-schemas/event.schema.json]"));
     let page = anybody.get("/api/v1/docs/").await;
-    assert!(page.text.starts_with("<!DOCTYPE html>") && page.text.ends_with("</html>\n"), "{}", page.text);
+    assert!(page.text.starts_with("<!DOCTYPE html>") && page.text.ends_with("</html>"), "{}", page.text);
     snapshots.compare_with("readDocs", &page, &json!("[a page]"));
+    let page = anybody.get("/api/v1/docs/webhooks/").await;
+    assert!(page.text.contains("id=\"createWebhook\""), "{}", page.text);
+    snapshots.compare_with("readDocsPage", &page, &json!("[a page]"));
 }

@@ -49,6 +49,10 @@ fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'sta
         ("recovery", of(&life.mended, &format!("recoveries/{recovery}/"))),
         ("find", format!("/console/find/?id={event}")),
         ("find-nothing", format!("/console/find/?id={}", Uuid::now_v7())),
+        ("docs", "/api/v1/docs/".to_owned()),
+        ("docs-webhooks", "/api/v1/docs/webhooks/".to_owned()),
+        ("docs-deliveries", "/api/v1/docs/deliveries/".to_owned()),
+        ("docs-schemas", "/api/v1/docs/schemas/".to_owned()),
         ("not-found", of(&Uuid::now_v7().to_string(), "")),
     ]
 }

@@ -1,13 +1,12 @@
 //! What a receiver gets: the whole POST of each event type, with signatures that verify.
 
+use console::Posts;
 use domain::{DeliveryId, Event, EventId, EventType, WebhookId, catalogue, envelope};
 use signing::{
     SIGNATURE_HEADER, STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, SigningSecret, sign,
     sign_standard,
 };
 use uuid::Uuid;
-
-use super::html::escape;
 
 /// The secret of `proto-schemas/signatures.json`, which signs nothing else.
 const SECRET: &str = "whsec_00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -16,18 +15,10 @@ const SIGNED_AT: i64 = 1_772_357_400;
 const WEBHOOK: Uuid = Uuid::from_u128(0x0199_a3c2_7d54_7b1e_9c3a_5f0d_2e8b_4a11);
 const EVENT: Uuid = Uuid::from_u128(0x0192_f0c1_7d6e_7c3a_9a56_5a4d_3c2b_1a00);
 
-/// The section of the page.
-pub(super) fn section() -> String {
-    let post = |event_type: EventType| {
-        let post = escape(&post(event_type).unwrap_or_default());
-        format!("<details>\n<summary>{event_type}</summary>\n<pre>{post}</pre>\n</details>\n")
-    };
-    let posts: String = EventType::ALL.into_iter().map(post).collect();
-    format!(
-        "<section id=\"posts\">\n<h2>What a receiver gets</h2>\n<p class=\"lead\">The whole POST of each event type. The \
-         signatures are those of the secret <code>{SECRET}</code>: verify them with your own code at the time \
-         {SIGNED_AT}. The body ends with its last brace, without a line break.</p>\n{posts}</section>\n"
-    )
+/// The POSTs, for the page.
+pub(super) fn posts() -> Posts {
+    let request = |event_type| (event_type, post(event_type).unwrap_or_default());
+    Posts { secret: SECRET, signed_at: SIGNED_AT, requests: EventType::ALL.map(request).to_vec() }
 }
 
 /// A request on the wire, or `None` if the catalogue's sample is no JSON, which its tests exclude.
