@@ -88,7 +88,7 @@ async fn drop_day(leader: &mut Leader, day: impl Into<Day>) {
 struct Subscribed {
     tenant: Uuid,
     webhook: String,
-    receiver: Receiver,
+    _receiver: Receiver,
 }
 
 impl Subscribed {
@@ -96,7 +96,7 @@ impl Subscribed {
         let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
         system.start(Service::Api).await;
         let created = system.admin(tenant).await.create(&receiver.url("/"), &[EventType::QuoteClosed.as_str()]).await;
-        Self { tenant, webhook: created.id, receiver }
+        Self { tenant, webhook: created.id, _receiver: receiver }
     }
 
     /// Inserts deliveries with one attempt each. Their events fired at `at`, a millisecond apart, and were received at

@@ -53,7 +53,7 @@ async fn add_untried(system: &System, tenant: Uuid, count: usize, at: &str, crea
     system
         .sql(&format!(
             "WITH past AS MATERIALIZED ( \
-                SELECT gen_random_uuid() AS event, date_trunc('milliseconds', {at}) AS at FROM generate_series(1, {count}) AS i \
+                SELECT gen_random_uuid() AS event, date_trunc('milliseconds', {at}) AS at, {created} AS created FROM generate_series(1, {count}) AS i \
              ), event AS ( \
                 INSERT INTO events (occurred_at, id, tenant_id, event_type, body) \
                 SELECT at, event, '{tenant}', 'quote.closed', '{{}}' FROM past \
@@ -61,7 +61,7 @@ async fn add_untried(system: &System, tenant: Uuid, count: usize, at: &str, crea
              INSERT INTO deliveries (id, webhook_id, event_id, event_type, created_at) \
              SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || \
                      '8' || substr(md5(event::text), 1, 3) || '8' || substr(md5(event::text), 4, 15))::uuid, \
-                    (SELECT id FROM webhooks), event, 'quote.closed', {created} FROM past"
+                    (SELECT id FROM webhooks), event, 'quote.closed', created FROM past"
         ))
         .await;
 }
