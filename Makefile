@@ -67,14 +67,12 @@ clean: ## Stop the stack and remove its data and everything built
 
 ##@ Check
 
-lint: toolchain ## Check format, clippy, documentation, scripts, and the English of added lines
-	@deploy/local/tools shellcheck english
+lint: toolchain ## Check format, clippy, documentation and scripts
+	@deploy/local/tools shellcheck
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 	@[[ " $${SKIP:-} " =~ [\ ,]shellcheck[\ ,] ]] || shellcheck -x -a $(SCRIPTS)
-	@deploy/local/english --prove
-	@deploy/local/english
 
 test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves out what needs these tools)
 	@deploy/local/tools $(TOOLS)

@@ -11,7 +11,6 @@ declare -A programs=(
   [prometheus]='prometheus=prometheus promtool=prometheus'
   [pgbouncer]='pgbouncer=pgbouncer'
   [shellcheck]='shellcheck=shellcheck'
-  [english]='python3=python3 git=git'
   [axe]=''
 )
 

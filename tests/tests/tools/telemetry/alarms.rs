@@ -27,9 +27,6 @@ const LONG: Duration = Duration::from_secs(120);
 
 const WATCHDOG: &str = "WebhooksWatchdog";
 
-/// The alerts whose firing and silence these tests show. `promtool` tests the others (deploy/prometheus).
-pub(crate) const SEEN_BESIDE_SERVICES: [&str; 3] = ["WebhooksNoneReady", "WebhooksNotReady", "WebhooksMetricsAbsent"];
-
 /// The alerts at the end of a server. api-service needs no broker.
 const DATABASE_AWAY: [&str; 6] = [
     "WebhooksNoneReady api-service",

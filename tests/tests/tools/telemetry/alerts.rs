@@ -9,10 +9,7 @@ use std::{
 use end_to_end::{servers::repository, tools::Tool};
 use serde_json::{Value, json};
 
-use crate::telemetry::{
-    alarms::SEEN_BESIDE_SERVICES,
-    page::{described, of_exporters},
-};
+use crate::telemetry::page::{described, of_exporters};
 
 const ALERTS: &str = include_str!("../../../../deploy/prometheus/alerts.yml");
 /// The alerts on database and broker, by metrics of exporters.
@@ -23,6 +20,8 @@ const TESTS: [(&str, &str); 3] = [
     ("alerts.days.test.yml", include_str!("../../../../deploy/prometheus/alerts.days.test.yml")),
     ("servers.test.yml", include_str!("../../../../deploy/prometheus/servers.test.yml")),
 ];
+/// The alerts that a Prometheus beside the running services shows firing and silent (`alarms.rs`), and no file above.
+const SEEN_BESIDE_SERVICES: [&str; 3] = ["WebhooksNoneReady", "WebhooksNotReady", "WebhooksMetricsAbsent"];
 /// The examples of Prometheus.
 const PROMETHEUS: [&str; 2] = [
     include_str!("../../../../deploy/prometheus/hosts.yml"),

@@ -54,14 +54,13 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     list(dashboard, "/panels").filter(|panel| panel["type"] != "row")
 }
 
-/// What a dashboard asks, and where.
+/// What the panels of a dashboard ask, and where.
 fn questions(dashboard: &Value) -> Vec<(String, String)> {
-    let of_panels = panels(dashboard)
-        .flat_map(|panel| list(panel, "/targets").map(|target| (text(panel, "/title"), text(target, "/expr"))));
-    let of_annotations = list(dashboard, "/annotations/list")
-        .map(|annotation| (text(annotation, "/name"), text(annotation, "/expr")))
-        .filter(|(_, expr)| !expr.is_empty());
-    of_panels.chain(of_annotations).map(|(place, expr)| (place.to_owned(), expr.to_owned())).collect()
+    let of_panel = |panel: &Value| {
+        let title = text(panel, "/title").to_owned();
+        list(panel, "/targets").map(|target| (title.clone(), text(target, "/expr").to_owned())).collect::<Vec<_>>()
+    };
+    panels(dashboard).flat_map(of_panel).collect()
 }
 
 #[test]
