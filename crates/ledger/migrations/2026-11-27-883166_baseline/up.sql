@@ -316,13 +316,6 @@ CREATE TABLE admin_sessions (
 -- An erasure finds them.
 CREATE INDEX admin_sessions_by_tenant ON admin_sessions (tenant_id);
 
--- Deliveries that were erased with their tenant while the broker may have had jobs of them. An erasure writes them. A
--- dispatcher skips such a job; that of another unknown delivery is kept for an operator. Retention deletes a row when
--- it would have deleted the delivery.
-CREATE TABLE erased_deliveries (
-    delivery_id uuid PRIMARY KEY
-);
-
 -- The id of a delivery, as `domain::DeliveryId::derive` makes it: the milliseconds of `moment`, then bytes of a
 -- SHA-256 of the name, in which the bits of the version (8) and the variant (RFC 9562) are set. event-ingest calls
 -- it.
