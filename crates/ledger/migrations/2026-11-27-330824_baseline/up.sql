@@ -22,10 +22,8 @@ CREATE TABLE webhooks (
 );
 
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
--- Those whose deliveries an event may have.
+-- Those whose deliveries an event may have. A registration counts the deleted ones of its tenant.
 CREATE INDEX webhooks_ever_by_tenant ON webhooks (tenant_id, id);
--- A registration counts them.
-CREATE INDEX webhooks_deleted_by_tenant ON webhooks (tenant_id) WHERE deleted_at IS NOT NULL;
 
 -- Events that at least one webhook wants, each once, with the exact body. event-ingest writes them, and an
 -- api-service those of test deliveries. Dispatchers read them for each attempt, and api-services for the state of an
