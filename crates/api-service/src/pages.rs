@@ -30,7 +30,7 @@ const CONSOLE: &str = "/console";
 pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
     let at = |path| self::at(metrics, CONSOLE, path);
     let console = web::scope(CONSOLE)
-        .wrap(from_fn(deleted::leads_to_its_page))
+        .wrap(from_fn(deleted::leads_to_its_history))
         .wrap(from_fn(refresh::without_what_is_known))
         .wrap(from_fn(log_in::administrators_only))
         .service(at("/").route(get().to(views::webhooks)))

@@ -87,8 +87,6 @@ pub(crate) enum NotAttempted {
     Sealed,
     /// Retention has deleted its delivery.
     Expired,
-    /// Its delivery was erased with its tenant.
-    Erased,
     /// Its message was lost with its connection: the broker delivers the message again.
     MessageLost,
     /// This process accepts no jobs.
@@ -109,7 +107,8 @@ pub(crate) enum DeadReason {
     Unrecorded(String),
     /// It cannot be held.
     Unheld(String),
-    /// The ledger has no such delivery. It may have lost it, and the job may be all that is left.
+    /// The ledger has no such delivery. It may have lost it, and the job may be all that is left; or an operator erased the
+    /// tenant early.
     UnknownDelivery,
     /// The job's task panicked.
     Panicked,

@@ -51,14 +51,12 @@ impl Settler {
             metrics.not_attempted(NotAttempted::Expired);
             return Ok(End::Done);
         }
-        // The broker may hold the job of a delivery for hours after that was erased, or cancelled.
-        let look = || self.shared.ledger.delivery_unloaded(job.delivery);
-        let why = match self.shared.until_done("looking why a delivery is not there", look).await? {
-            unloaded if unloaded.is_erased => NotAttempted::Erased,
-            unloaded if unloaded.has_ended => NotAttempted::Stale,
-            _ => return Ok(End::Dead(DeadReason::UnknownDelivery)),
-        };
-        metrics.not_attempted(why);
+        // The broker may hold the job of a delivery for hours after that was cancelled.
+        let look = || self.shared.ledger.delivery_has_ended(job.delivery);
+        if !self.shared.until_done("looking why a delivery is not there", look).await? {
+            return Ok(End::Dead(DeadReason::UnknownDelivery));
+        }
+        metrics.not_attempted(NotAttempted::Stale);
         Ok(End::Done)
     }
 

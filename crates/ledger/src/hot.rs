@@ -3,7 +3,6 @@
 pub(crate) mod attempts;
 pub(crate) mod bodies;
 pub(crate) mod dead_letters;
-pub(crate) mod erased;
 pub(crate) mod held_jobs;
 pub(crate) mod intake;
 pub(crate) mod look_up;

@@ -45,7 +45,6 @@ pub use clock::ClockReading;
 pub use error::{LedgerError, TlsOptionError};
 pub use hot::{
     attempts::{Attempted, Record},
-    erased::Unloaded,
     held_jobs::{Held, Waking},
     intake::{NewEvent, Stored},
     look_up::{Destination, LoadedDelivery, StoredBody, WebhookState},

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use domain::TenantId;
 use service_kit::Settings;
 
+use self::erase::Begin;
 use crate::{confirm::Confirm, connect};
 
 /// What a tenant that leaves needs.
@@ -24,10 +25,14 @@ pub(crate) enum Command {
         confirm: Confirm,
     },
     /// Erases all that the ledger holds of a stopped tenant, for good, in small steps while the services run. It may be
-    /// interrupted and run again.
+    /// interrupted and run again. Refuses until the retry schedule's length and an hour after the deletion of the tenant's last
+    /// webhook, and while dispatchers are braked: the broker may hold jobs of the tenant.
     Erase {
         /// The tenant: a UUID.
         tenant: TenantId,
+        /// Begins although the broker may hold jobs of the tenant. These are parked on the queue of dead jobs when they come.
+        #[arg(long)]
+        now: bool,
         #[command(flatten)]
         confirm: Confirm,
     },
@@ -38,6 +43,10 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
     connect::require_schema(&ledger).await?;
     match command {
         Command::Stop { tenant, user, confirm } => stop::run(&ledger, tenant, user, confirm).await,
-        Command::Erase { tenant, confirm } => erase::run(&ledger, tenant, confirm).await,
+        Command::Erase { tenant, now, confirm } => {
+            let last_retry = settings.retry.schedule.steps().last().copied().unwrap_or_default();
+            let begin = if now { Begin::Now } else { Begin::Drained(last_retry) };
+            erase::run(&ledger, tenant, begin, confirm).await
+        }
     }
 }

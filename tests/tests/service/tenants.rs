@@ -17,11 +17,7 @@ use end_to_end::{
     wait::{SOON, eventually},
 };
 use ledger::{Actor, Erased, Ledger, SETTLING};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
-    process::Command,
-    time::Instant,
-};
+use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -124,9 +120,8 @@ impl Settled {
     }
 }
 
-/// What the tables keep of a tenant that is settled, apart from `erased_deliveries`.
 fn is_full(rows: &BTreeMap<String, i64>) -> bool {
-    rows.iter().all(|(column, count)| column.starts_with("erased_deliveries") || *count > 0)
+    rows.values().all(|count| *count > 0)
 }
 
 async fn skipped(dispatcher: SocketAddr, reason: &str) -> f64 {
@@ -163,11 +158,12 @@ async fn a_tenant_that_leaves_is_stopped_and_erased_and_others_keep_what_they_ha
         assert!(code == 1 && err.contains("knows no webhook"), "{err}");
 
         stops(&system, &leaves, ingest).await;
-        let (left, rest) = erases(&system, &leaves, (&deliveries, &events), dispatcher).await;
-        assert!(rest.is_empty() && left == 2, "{left} remembered; {rest:?}");
+        let rest = erases(&system, &leaves, (&deliveries, &events), dispatcher).await;
+        assert!(rest.is_empty(), "{rest:?}");
         assert_eq!(stays.rows(&system, &others_deliveries, &others_events).await, before);
+        assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
 
-        // The job comes, and is skipped. It is neither tried nor parked.
+        // The job comes too late, as after an early erasure. It is parked, and not tried.
         let mut jobs = Vec::new();
         while let Some(message) = system.upstream.take(&retry).await {
             jobs.push(message.delivery.data);
@@ -176,10 +172,8 @@ async fn a_tenant_that_leaves_is_stopped_and_erased_and_others_keep_what_they_ha
             jobs.iter().find(|job| deliveries.iter().any(|id| String::from_utf8_lossy(job).contains(id.as_str())));
         let (queue, exchange) = (system.names.main(), system.names.exchange());
         system.upstream.publish_to(&exchange, &queue, theirs.unwrap()).await;
-        let is_skipped = async || (skipped(dispatcher, "erased").await >= 2.0).then_some(());
-        eventually("the job is skipped", SOON, is_skipped).await;
-        assert_eq!(skipped(dispatcher, "unknown_delivery").await, 0.0);
-        assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
+        system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
+        assert_eq!(skipped(dispatcher, "unknown_delivery").await, 1.0);
         assert_eq!(leaves.receivers.each_ref().map(|receiver| receiver.received().len()), [1, 1]);
 
         let (code, out, err) = tenant(&system, &["erase", &id, "--yes"]).await;
@@ -235,20 +229,39 @@ async fn refuses(system: &System, leaves: &Settled) {
         assert!(code == 1 && out.is_empty() && err.contains(words), "{out}{err}");
         system.sql(&end).await;
     }
-    let ledger = system.ledger_as("settled", 1);
-    let settles_in = async || ledger.tenant_condition(leaves.tenant.into()).await.unwrap().settles_in;
-    assert!(settles_in().await > Duration::from_secs(10), "an ingest may still store what it began before");
+    // The schedule ends after six hours.
+    let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+    let minute = Duration::from_secs(60);
+    let brake = "INSERT INTO brakes (holder, reason) VALUES ('operator', 'a test')";
+    for (ago, sql, now, words) in [
+        (minute, "SELECT 1", false, "run it again in 6h 59m"),
+        (hours(7) - minute, "SELECT 1", false, "run it again in 1m"),
+        (hours(7), brake, false, "dispatchers are braked"),
+        (SETTLING - Duration::from_secs(20), brake, true, "an event-ingest may still store"),
+    ] {
+        deleted_ago(system, leaves.tenant, ago).await;
+        system.sql(sql).await;
+        let arguments = ["erase", &id, "--yes", "--now"];
+        let (code, out, err) = tenant(system, &arguments[..if now { 4 } else { 3 }]).await;
+        assert!(code == 1 && out.is_empty() && err.contains(words), "{words}: {out}{err}");
+        system.sql("DELETE FROM brakes").await;
+    }
+    // A brake and jobs that the broker still holds are accepted.
     settled(system, leaves.tenant).await;
-    assert_eq!(settles_in().await, Duration::ZERO);
+    system.sql(brake).await;
+    let (code, out, err) = tenant(system, &["erase", &id, "--dry-run", "--now"]).await;
+    assert!((code, err.as_str()) == (0, "") && out.contains("are to be erased"), "{out}{err}");
+    system.sql("DELETE FROM brakes").await;
+    deleted_ago(system, leaves.tenant, hours(7)).await;
 }
 
-/// Erases the stopped tenant, with an interruption. Returns how many ids are remembered, and what else is left.
+/// Erases the stopped tenant, with an interruption. Returns what is left.
 async fn erases(
     system: &System,
     leaves: &Settled,
     (deliveries, events): (&[String], &[String]),
     dispatcher: SocketAddr,
-) -> (i64, BTreeMap<String, i64>) {
+) -> BTreeMap<String, i64> {
     let id = leaves.tenant.to_string();
     let unpublished = format!("SELECT count(*) FROM notices WHERE tenant_id = '{id}' AND leased_until IS NOT NULL");
     let are_told = async || (system.count(&unpublished).await == 0).then_some(());
@@ -271,7 +284,7 @@ async fn erases(
     let delivery = system.sql(&other).await[0].get::<_, String>(0).parse().unwrap();
     let (queue, exchange) = (system.names.main(), system.names.exchange());
     system.upstream.publish_to(&exchange, &queue, &Job { delivery, attempt: 1 }.to_bytes()).await;
-    let is_skipped = async || (skipped(dispatcher, "erased").await == 1.0).then_some(());
+    let is_skipped = async || (skipped(dispatcher, "stale").await == 1.0).then_some(());
     eventually("the job is skipped", SOON, is_skipped).await;
 
     let (code, out, err) = tenant(system, &["erase", &id, "--yes"]).await;
@@ -280,9 +293,8 @@ async fn erases(
         "{out}{err}"
     );
     let mut rows = leaves.rows(system, deliveries, events).await;
-    let remembered = rows.remove("erased_deliveries.delivery_id").unwrap();
     rows.retain(|_, count| *count > 0);
-    (remembered, rows)
+    rows
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,7 +330,7 @@ async fn deleted(ledger: &Ledger, tenant: Uuid, webhook: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_whose_delivery_is_erased_meanwhile_leaves_nothing() {
+async fn an_attempt_whose_delivery_is_erased_meanwhile_leaves_its_job_and_nothing_else() {
     System::prepared(Options { timeout: "15s", ..Options::default() }, async |system| {
         let gate = CancellationToken::new();
         let opened = gate.clone();
@@ -337,9 +349,8 @@ async fn an_attempt_whose_delivery_is_erased_meanwhile_leaves_nothing() {
         let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
         while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
         gate.cancel();
-        let is_skipped = async || (skipped(dispatcher, "erased").await == 1.0).then_some(());
-        eventually("its job is skipped", SOON, is_skipped).await;
-        assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
+        system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
+        assert_eq!(skipped(dispatcher, "unknown_delivery").await, 1.0);
         for table in ["deliveries", "attempts", "events", "webhooks", "webhook_health", "webhook_stats"] {
             assert_eq!(system.count(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
         }
@@ -361,157 +372,39 @@ async fn steps_are_bounded_take_only_what_is_theirs_and_end_when_a_webhook_is_re
         let same =
             format!("SELECT occurred_at, id, '{other}', event_type, body FROM events WHERE tenant_id = '{tenant}'");
         system.sql(&format!("INSERT INTO events (occurred_at, id, tenant_id, event_type, body) {same}")).await;
-        let old = "UPDATE deliveries SET attempts = 1, created_at = now() - interval '4 days'";
-        system.sql(old).await;
         let ledger = system.ledger_as("eraser", 1);
         let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
         assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
         deleted(&ledger, tenant, &webhook).await;
         settled(&system, tenant).await;
+        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered, "it was deleted too late");
 
+        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
         let Erased::Rows(first) = ledger.erasure_step(&mut erasure).await.unwrap() else { panic!("there is more") };
         assert!(first.iter().all(|(_, rows)| *rows <= 1_000), "{first:?}");
         let again = api.create("https://localhost/", &["quote.closed"]).await.id;
         assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
         deleted(&ledger, tenant, &again).await;
-        let mut gone = BTreeMap::from_iter(first);
+        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered, "it was deleted too late");
+        // An ingest had read it as live, and stores this after its deletion.
+        history::made(&system, tenant, &again, 1, "'pending'").await;
+        let mut late = ledger.erasure_begin(tenant.into()).await.unwrap();
+        assert_eq!(ledger.erasure_step(&mut late).await.unwrap(), Erased::Registered, "an ingest may store more");
+        settled(&system, tenant).await;
+        let (mut erasure, mut gone) =
+            (ledger.erasure_begin(tenant.into()).await.unwrap(), BTreeMap::<_, usize>::from_iter(first));
         loop {
             match ledger.erasure_step(&mut erasure).await.unwrap() {
                 Erased::Rows(rows) => {
                     assert!(rows.iter().all(|(_, rows)| *rows <= 5_000), "{rows:?}");
                     rows.into_iter().for_each(|(table, rows)| *gone.entry(table).or_default() += rows);
                 }
-                Erased::Unpublished => tokio::task::yield_now().await,
                 other => break assert_eq!(other, Erased::All),
             }
         }
-        assert_eq!((gone["deliveries"], gone["events"], gone["webhooks"]), (2_500, 2_500, 1));
+        assert_eq!((gone["deliveries"], gone["events"], gone["webhooks"]), (2_501, 2_501, 2));
         let count = async |what: &str| system.count(&format!("SELECT count(*) FROM {what}")).await;
-        assert_eq!((count("deliveries").await, count("events").await, count("webhooks").await), (10, 2_510, 2));
-
-        // An ingest had read the other as live, and stores this after its deletion. A later erasure finds it by the row.
-        history::made(&system, tenant, &again, 1, "'pending'").await;
-        settled(&system, tenant).await;
-        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
-        while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
         assert_eq!((count("deliveries").await, count("events").await, count("webhooks").await), (10, 2_510, 1));
-        assert_eq!(count("erased_deliveries").await, 1, "the broker has no job of what succeeded at once, days ago");
-    })
-    .await;
-}
-
-/// Waits until every notice of the tenant is published.
-async fn all_are_told(system: &System, tenant: Uuid) {
-    let unpublished = format!("SELECT count(*) FROM notices WHERE leased_until IS NOT NULL AND tenant_id = '{tenant}'");
-    let are_told = async || (system.count(&unpublished).await == 0).then_some(());
-    eventually("the notices are published", SOON, are_told).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_row_of_a_webhook_that_was_deleted_right_before_an_erasure_stays_until_it_has_settled() {
-    System::shared(async |system| {
-        let tenant = Uuid::new_v4();
-        let ledger = system.ledger_as("eraser", 1);
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 3, "'succeeded'").await;
-        deleted(&ledger, tenant, &webhook).await;
-        all_are_told(&system, tenant).await;
-        for (deliveries, rows) in [(3, 1), (0, 0)] {
-            let left = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}'");
-            assert_eq!(system.count(&left).await, deliveries);
-            let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
-            while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
-            let left = format!("SELECT count(*) FROM webhooks WHERE tenant_id = '{tenant}'");
-            assert_eq!(system.count(&left).await, rows);
-            settled(&system, tenant).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_that_is_registered_and_deleted_during_an_erasure_is_told_about_before_it_goes() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let ledger = system.ledger_as("eraser", 1);
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 3, "'succeeded'").await;
-        deleted(&ledger, tenant, &webhook).await;
-        settled(&system, tenant).await;
-        all_are_told(&system, tenant).await;
-        let notices = system.names.notices();
-        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
-        assert!(matches!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Rows(_)));
-        let other = api.create("https://localhost/", &["quote.closed"]).await.id;
-        all_are_told(&system, tenant).await;
-        while system.upstream.take(&notices).await.is_some() {}
-        system.stop(Service::Api).await;
-        deleted(&ledger, tenant, &other).await;
-        let mut last = ledger.erasure_step(&mut erasure).await.unwrap();
-        while matches!(last, Erased::Rows(_)) {
-            last = ledger.erasure_step(&mut erasure).await.unwrap();
-        }
-        assert_eq!(last, Erased::Unpublished);
-        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Unpublished, "it stays there");
-        assert_eq!(system.count("SELECT count(*) FROM notices").await, 1);
-
-        system.start(Service::Api).await;
-        all_are_told(&system, tenant).await;
-        let told = eventually("the notice is published", SOON, || system.upstream.take(&notices)).await;
-        let told = String::from_utf8_lossy(&told.delivery.data).into_owned();
-        assert!(told.contains("webhook.deleted") && told.contains(&other), "{told}");
-        // However long the rest takes: what belongs to the other one may be where the erasure has been.
-        settled(&system, tenant).await;
-        while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
-        let rest = "SELECT id::text FROM webhooks";
-        assert_eq!(system.sql(rest).await.iter().map(|row| row.get(0)).collect::<Vec<String>>(), [other]);
-        assert_eq!(system.count("SELECT count(*) FROM notices").await, 0);
-        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
-        while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
-        assert_eq!(system.count("SELECT count(*) FROM webhooks").await, 0);
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_erasure_leaves_a_notice_that_nobody_publishes_and_says_so() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant_id = Uuid::new_v4();
-        let (id, ledger) = (tenant_id.to_string(), system.ledger_as("administrator", 1));
-        let webhook = system.admin(tenant_id).await.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant_id, &webhook, 1, "'succeeded'").await;
-        deleted(&ledger, tenant_id, &webhook).await;
-        all_are_told(&system, tenant_id).await;
-        let is_cancelled =
-            async || (ledger.tenant_condition(tenant_id.into()).await.unwrap().cancelling == 0).then_some(());
-        eventually("nothing waits", SOON, is_cancelled).await;
-        system.stop(Service::Api).await;
-        settled(&system, tenant_id).await;
-        // As if a webhook came and went right then.
-        let add = format!(
-            "INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details) \
-             VALUES (gen_random_uuid(), '{id}', 'other', 'webhook.deleted', '{{}}')"
-        );
-        system
-            .sql(&format!(
-                "CREATE FUNCTION adds() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {add}; RETURN NULL; END $$"
-            ))
-            .await;
-        system.sql("CREATE TRIGGER adds AFTER DELETE ON deliveries FOR EACH ROW EXECUTE FUNCTION adds()").await;
-        let (code, out, err) = tenant(&system, &["erase", &id, "--yes"]).await;
-        assert!(
-            code == 1 && out.contains("1 deliveries") && err.contains("not published yet: run it again"),
-            "{out}{err}"
-        );
-        assert_eq!(system.count("SELECT count(*) FROM notices").await, 1);
-        system.start(Service::Api).await;
-        all_are_told(&system, tenant_id).await;
-        let (code, _, err) = tenant(&system, &["erase", &id, "--yes"]).await;
-        assert_eq!((code, err.as_str()), (0, ""));
-        assert_eq!(system.count("SELECT count(*) FROM notices").await, 0);
     })
     .await;
 }
@@ -570,64 +463,6 @@ async fn a_stop_whose_steps_go_on_failing_says_so_and_ends() {
         system.sql("DROP TRIGGER fails ON deliveries").await;
         let (code, _, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
         assert_eq!((code, err.as_str()), (0, ""));
-    })
-    .await;
-}
-
-/// Runs an erasure of a tenant whose webhooks were deleted so long ago that it waits for three seconds. Something happens
-/// while it waits. Returns how it ended, and how long after the deletions' new time.
-async fn erases_after_a_wait(
-    system: &System,
-    tenant: Uuid,
-    meanwhile: impl Future<Output = ()>,
-) -> (i32, String, Duration) {
-    deleted_ago(system, tenant, SETTLING - Duration::from_secs(3)).await;
-    let began = Instant::now();
-    let mut command = command(system, &["erase", &tenant.to_string(), "--yes"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let run = async {
-        let mut said = String::new();
-        while !said.contains("waiting for") && out.read_line(&mut said).await.unwrap() > 0 {}
-        meanwhile.await;
-        out.read_to_string(&mut said).await.unwrap();
-        let output = child.wait_with_output().await.unwrap();
-        said.push_str(&String::from_utf8(output.stderr).unwrap());
-        (output.status.code().unwrap_or(-1), said)
-    };
-    let (code, said) = tokio::time::timeout(SOON, run).await.expect("it ends");
-    (code, said, began.elapsed())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_erasure_waits_until_no_ingest_stores_any_more_and_then_looks_again() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant_id = Uuid::new_v4();
-        let (api, ledger) = (system.admin(tenant_id).await, system.ledger_as("administrator", 1));
-        let create = async || api.create("https://localhost/", &["quote.closed"]).await.id;
-        let is_stopped = async || {
-            let condition = ledger.tenant_condition(tenant_id.into()).await.unwrap();
-            (condition.cancelling == 0 && condition.unpublished == 0).then_some(())
-        };
-        let webhook = create().await;
-        history::made(&system, tenant_id, &webhook, 2, "'succeeded'").await;
-        deleted(&ledger, tenant_id, &webhook).await;
-        eventually("it is stopped", SOON, is_stopped).await;
-
-        let mut other = String::new();
-        let (code, said, _) = erases_after_a_wait(&system, tenant_id, async { other = create().await }).await;
-        assert!(code == 1 && said.contains("1 webhook(s) that are not deleted"), "{said}");
-        assert!(!said.contains("\nerased:"), "nothing was begun: {said}");
-        deleted(&ledger, tenant_id, &other).await;
-        eventually("it is stopped", SOON, is_stopped).await;
-
-        // An ingest had read the webhook as live.
-        let late = history::made(&system, tenant_id, &webhook, 1, "'pending'");
-        let (code, said, took) = erases_after_a_wait(&system, tenant_id, late).await;
-        assert!(code == 0 && said.contains("waiting for"), "{said}");
-        assert!(said.contains("3 deliveries") && said.contains("2 webhooks"), "{said}");
-        assert!(took > Duration::from_millis(2_500), "it does not wait: {took:?}");
     })
     .await;
 }

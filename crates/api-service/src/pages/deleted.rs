@@ -12,9 +12,9 @@ use domain::WebhookId;
 use super::see_other;
 use crate::{authentication::is_refresh, caller::Caller, calls::webhooks, problem::ApiError};
 
-/// Leads to the webhook's page, which says that it is deleted, instead of a page that says that nothing is here. A
+/// Leads to the webhook's history, which says that it is deleted, instead of a page that says that nothing is here. A
 /// refresh is answered 404: a redirect would not show its reason.
-pub(super) async fn leads_to_its_page(
+pub(super) async fn leads_to_its_history(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -26,8 +26,7 @@ pub(super) async fn leads_to_its_page(
     }
 }
 
-/// The page of the tenant's deleted webhook of which something was asked that is not there. It is that of its history
-/// once its log has expired.
+/// The history of the tenant's deleted webhook of which something was asked that is not there. It is kept longest.
 async fn of_deleted(answered: &ServiceResponse) -> Option<String> {
     let error = answered.response().error()?;
     if !matches!(error.as_error::<ApiError>(), Some(ApiError::NotFound)) {
@@ -36,9 +35,5 @@ async fn of_deleted(answered: &ServiceResponse) -> Option<String> {
     let id: WebhookId = answered.request().match_info().get("id")?.parse().ok()?;
     let caller = Caller::from_request(answered.request(), &mut Payload::None).into_inner().ok()?;
     webhooks::deleted(&caller, id).await.ok()?;
-    match webhooks::known(&caller, id).await {
-        Ok(_) => Some(Paths::webhook(id)),
-        Err(ApiError::NotFound) => Some(Paths::of_webhook(id, "history")),
-        Err(_) => None,
-    }
+    Some(Paths::of_webhook(id, "history"))
 }

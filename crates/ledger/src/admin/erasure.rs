@@ -6,18 +6,20 @@ use std::collections::BTreeSet;
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{Array, BigInt, Bool, Double, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, BigInt, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, TenantId, WebhookId};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     admin::{
         tasks::{FORGET_HELD, STEP_LOCKS},
         tenants::SETTLING,
-        webhooks::{lock_registrations, of},
+        webhooks::lock_registrations,
     },
+    clock::now,
     error::LedgerError,
     pool::Ledger,
     tables::webhooks,
@@ -27,8 +29,6 @@ use crate::{
 const DELIVERIES: i64 = 1_000;
 /// Rows that one step deletes from another table, or reads of it.
 const ROWS: usize = 5_000;
-/// Webhooks that one step deletes. It searches every day for a delivery of each.
-const WEBHOOKS: i64 = 500;
 
 // In the order in which they are erased. First what belongs to a delivery, by `delivery_id`; then the delivery and its
 // event.
@@ -44,22 +44,13 @@ const OF_WEBHOOKS: [&str; 7] = [
     "webhook_stats",
     "recoveries",
 ];
-/// Tables with an index that begins with `tenant_id`, and when a row may go: the erasure waits for one that may not.
-const OF_TENANT: [(&str, &str); 3] = [
-    ("admin_sessions", "true"),
-    // One that is not published is still to be told: it may be of a webhook that was deleted a moment ago.
-    ("notices", "leased_until IS NULL"),
-    // Of a webhook whose row retention has taken, nothing but the history tells whose it was: it comes after the rest.
-    ("history", "true"),
-];
-/// The others. The rows of webhooks go last: they tell whose deliveries there are.
-const DELETED_ALONE: [&str; 3] = ["deliveries", "events", "webhooks"];
+/// Tables with an index that begins with `tenant_id`. History and webhooks come last: an erasure finds the tenant's webhooks
+/// there, and deliveries by these; of a webhook whose row retention has taken, only the history is left.
+const OF_TENANT: [&str; 4] = ["admin_sessions", "notices", "history", "webhooks"];
+/// The others.
+const DELETED_ALONE: [&str; 2] = ["deliveries", "events"];
 /// Tables that keep nothing of a tenant, each with the reason.
-const OTHERS: [(&str, &str); 4] = [
-    (
-        "erased_deliveries",
-        "ids of deliveries, which tell nothing but their time, until retention would have taken them",
-    ),
+const OTHERS: [(&str, &str); 3] = [
     ("brakes", "has rows of dispatchers and of the operator"),
     ("broker_generation", "has one row, about the broker"),
     ("__diesel_schema_migrations", "has a row for each migration"),
@@ -70,6 +61,8 @@ pub struct Erasure {
     tenant: TenantId,
     /// The tenant's webhooks, also those of which only the history is left.
     webhooks: Vec<Uuid>,
+    /// To webhooks that were deleted before this time, no ingest stores a delivery any more.
+    settled_before: OffsetDateTime,
     place: Place,
 }
 
@@ -78,7 +71,6 @@ enum Place {
     Deliveries { webhook: usize, after: Uuid },
     OfWebhooks { table: usize },
     OfTenant { table: usize },
-    Webhooks,
     End,
 }
 
@@ -87,19 +79,16 @@ enum Place {
 pub enum Erased {
     /// So many rows of these tables are gone. There may be more.
     Rows(Vec<(&'static str, usize)>),
-    /// The rest has to wait for notices that are not published. Nothing was done; the step can be taken again.
-    Unpublished,
     /// Nothing is left to do.
     All,
-    /// The tenant has registered a webhook: nothing was done.
+    /// The tenant has a webhook, or had one until less than [`SETTLING`] before the erasure began: nothing was done.
     Registered,
 }
 
 /// The tables that an erasure looks after, or need not.
 pub fn erased_tables() -> impl Iterator<Item = &'static str> {
-    let of_tenant = OF_TENANT.iter().map(|(table, _)| *table);
     let others = OTHERS.iter().map(|(table, _)| *table);
-    OF_DELIVERIES.into_iter().chain(OF_WEBHOOKS).chain(of_tenant).chain(DELETED_ALONE).chain(others)
+    OF_DELIVERIES.into_iter().chain(OF_WEBHOOKS).chain(OF_TENANT).chain(DELETED_ALONE).chain(others)
 }
 
 // A webhook's log is read as the README says of it.
@@ -107,22 +96,10 @@ const NEXT: &str = "SELECT id, event_id FROM deliveries WHERE webhook_id = ANY (
      ORDER BY webhook_id, id LIMIT $3";
 // The ranges of the following statements keep the partitions of other days closed.
 const LOCK: &str = "SELECT id FROM deliveries WHERE id = ANY ($1) AND id BETWEEN $2 AND $3 ORDER BY id FOR UPDATE";
-// One that succeeded at its first attempt, days ago, has no job any more, not even a duplicate: most are like that.
-const REMEMBER: &str = "INSERT INTO erased_deliveries SELECT id FROM deliveries \
-     WHERE id = ANY ($1) AND id BETWEEN $2 AND $3 \
-       AND (state <> 'succeeded' OR attempts <> 1 OR created_at > now() - interval '3 days') \
-     ORDER BY id ON CONFLICT DO NOTHING";
 const ERASE_DELIVERIES: &str = "DELETE FROM deliveries WHERE id = ANY ($1) AND id BETWEEN $2 AND $3";
 // One of these may belong to deliveries of other webhooks as well. They are the tenant's, too.
 const ERASE_EVENTS: &str =
     "DELETE FROM events WHERE id = ANY ($1) AND tenant_id = $2 AND occurred_at BETWEEN $3 AND $4";
-// To one that was deleted a moment ago, an ingest may still store a delivery. Its row stays: without it, nothing would
-// tell whose the delivery is. So does the row of one that was registered since the begin: what belongs to it may have come
-// where the erasure had been.
-const ERASE_WEBHOOKS: &str = "DELETE FROM webhooks WHERE id = ANY (ARRAY( \
-       SELECT id FROM webhooks AS w \
-       WHERE tenant_id = $1 AND id = ANY ($4) AND deleted_at <= now() - $3 * interval '1 second' \
-         AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = w.id) LIMIT $2))";
 const EVER: &str = "SELECT DISTINCT webhook_id FROM history WHERE tenant_id = $1";
 
 #[derive(QueryableByName)]
@@ -139,12 +116,6 @@ struct Ever {
     webhook_id: Uuid,
 }
 
-#[derive(QueryableByName)]
-struct Left {
-    #[diesel(sql_type = Bool)]
-    is_left: bool,
-}
-
 impl Ledger {
     /// Begins an erasure: finds the tenant's webhooks. Changes nothing.
     ///
@@ -153,26 +124,29 @@ impl Ledger {
     pub async fn erasure_begin(&self, tenant: TenantId) -> Result<Erasure, LedgerError> {
         let own = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(webhooks::id);
         let ever = diesel::sql_query(EVER).bind::<SqlUuid, _>(tenant.as_uuid());
-        let (own, ever): (Vec<Uuid>, Vec<Ever>) =
-            self.run("erasure_begin", async |conn| Ok((own.load(conn).await?, ever.load(conn).await?))).await?;
+        let (own, ever, now): (Vec<Uuid>, Vec<Ever>, OffsetDateTime) = self
+            .run("erasure_begin", async |conn| Ok((own.load(conn).await?, ever.load(conn).await?, now(conn).await?)))
+            .await?;
         let webhooks = BTreeSet::from_iter(own.into_iter().chain(ever.into_iter().map(|row| row.webhook_id)));
         let webhooks = webhooks.into_iter().collect();
-        Ok(Erasure { tenant, webhooks, place: Place::Deliveries { webhook: 0, after: Uuid::nil() } })
+        let place = Place::Deliveries { webhook: 0, after: Uuid::nil() };
+        Ok(Erasure { tenant, webhooks, settled_before: now - SETTLING, place })
     }
 
-    /// Takes an erasure's next step, unless the tenant has a webhook that is not deleted. The row of one that was deleted
-    /// less than [`SETTLING`] ago stays.
+    /// Takes an erasure's next step, unless a webhook of the tenant is not deleted, or was deleted less than [`SETTLING`]
+    /// before the erasure began or later: what belongs to such a webhook may come where the erasure has been.
     ///
     /// # Errors
     /// When the database does not answer, or a row is locked. Nothing has happened then, and the step can be taken again.
     pub async fn erasure_step(&self, erasure: &mut Erasure) -> Result<Erased, LedgerError> {
-        let tenant = erasure.tenant;
+        let (tenant, settled_before) = (erasure.tenant, erasure.settled_before);
         let taken = self.run("erasure_step", async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
                 // So nobody registers a webhook, which would get the events that are about to go.
                 lock_registrations(conn, tenant).await?;
-                let registered = webhooks::table.filter(of(tenant));
+                let is_unsettled = webhooks::deleted_at.is_null().or(webhooks::deleted_at.gt(settled_before));
+                let registered = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).filter(is_unsettled);
                 if diesel::select(diesel::dsl::exists(registered)).get_result::<bool>(conn).await? {
                     return Ok(None);
                 }
@@ -181,13 +155,9 @@ impl Ledger {
             .await
         });
         let Some((gone, next)) = taken.await? else { return Ok(Erased::Registered) };
-        let (is_over, waits) = (matches!(erasure.place, Place::End), next.is_none());
-        erasure.place = next.unwrap_or_else(|| erasure.place.clone());
-        Ok(match gone.iter().any(|(_, rows)| *rows > 0) {
-            false if is_over => Erased::All,
-            false if waits => Erased::Unpublished,
-            _ => Erased::Rows(gone),
-        })
+        let is_over = matches!(erasure.place, Place::End);
+        erasure.place = next;
+        Ok(if is_over { Erased::All } else { Erased::Rows(gone) })
     }
 }
 
@@ -199,12 +169,12 @@ impl Erasure {
         self.webhooks.iter().copied().map(WebhookId::from)
     }
 
-    /// Erases the next rows. Returns how many, and where to go on: `None` is the same place, as something has to wait.
-    async fn erase_some(&self, conn: &mut AsyncPgConnection) -> QueryResult<(Gone, Option<Place>)> {
-        let (gone, next) = match &self.place {
+    /// Erases the next rows. Returns how many, and the place that comes next.
+    async fn erase_some(&self, conn: &mut AsyncPgConnection) -> QueryResult<(Gone, Place)> {
+        Ok(match &self.place {
             Place::Deliveries { webhook, after } => {
                 let Some(id) = self.webhooks.get(*webhook) else {
-                    return Ok((Vec::new(), Some(Place::OfWebhooks { table: 0 })));
+                    return Ok((Vec::new(), Place::OfWebhooks { table: 0 }));
                 };
                 let (gone, last) = self.erase_deliveries(conn, *id, *after).await?;
                 let next = Place::Deliveries { webhook: webhook + 1, after: Uuid::nil() };
@@ -212,7 +182,7 @@ impl Erasure {
             }
             Place::OfWebhooks { table: number } => {
                 let Some(table) = OF_WEBHOOKS.get(*number) else {
-                    return Ok((Vec::new(), Some(Place::OfTenant { table: 0 })));
+                    return Ok((Vec::new(), Place::OfTenant { table: 0 }));
                 };
                 let erase = diesel::sql_query(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
@@ -222,30 +192,16 @@ impl Erasure {
                 (vec![(*table, gone)], Place::OfWebhooks { table: number + usize::from(gone < ROWS) })
             }
             Place::OfTenant { table: number } => {
-                let Some((table, done)) = OF_TENANT.get(*number) else {
-                    return Ok((Vec::new(), Some(Place::Webhooks)));
-                };
+                let Some(table) = OF_TENANT.get(*number) else { return Ok((Vec::new(), Place::End)) };
                 let erase = diesel::sql_query(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
-                       SELECT ctid FROM {table} WHERE tenant_id = $1 AND {done} LIMIT {ROWS}))"
+                       SELECT ctid FROM {table} WHERE tenant_id = $1 LIMIT {ROWS}))"
                 ));
                 let gone = erase.bind::<SqlUuid, _>(self.tenant.as_uuid()).execute(conn).await?;
-                let left = format!("SELECT EXISTS (SELECT FROM {table} WHERE tenant_id = $1) AS is_left");
-                let left = diesel::sql_query(left).bind::<SqlUuid, _>(self.tenant.as_uuid());
-                if gone < ROWS && left.get_result::<Left>(conn).await?.is_left {
-                    return Ok((vec![(*table, gone)], None));
-                }
                 (vec![(*table, gone)], Place::OfTenant { table: number + usize::from(gone < ROWS) })
             }
-            Place::Webhooks => {
-                let erase = diesel::sql_query(ERASE_WEBHOOKS).bind::<SqlUuid, _>(self.tenant.as_uuid());
-                let erase = erase.bind::<BigInt, _>(WEBHOOKS).bind::<Double, _>(SETTLING.as_secs_f64());
-                let gone = erase.bind::<Array<SqlUuid>, _>(&self.webhooks).execute(conn).await?;
-                (vec![("webhooks", gone)], if rows(gone) < WEBHOOKS { Place::End } else { Place::Webhooks })
-            }
             Place::End => (Vec::new(), Place::End),
-        };
-        Ok((gone, Some(next)))
+        })
     }
 
     /// Erases deliveries of one webhook and one day, with what belongs to them. Returns the last one, if there are any.
@@ -270,7 +226,6 @@ impl Erasure {
         let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
         let held = forget.bind::<Array<SqlUuid>, _>(&ids).execute(conn).await?;
         these(LOCK.to_owned()).execute(conn).await?;
-        these(REMEMBER.to_owned()).execute(conn).await?;
         let mut gone = vec![("held_jobs", held)];
         for table in OF_DELIVERIES {
             let erase = format!("DELETE FROM {table} WHERE delivery_id = ANY ($1) AND delivery_id BETWEEN $2 AND $3");
@@ -286,8 +241,4 @@ impl Erasure {
         gone.push(("events", erase.execute(conn).await?));
         Ok((gone, Some(last.id)))
     }
-}
-
-fn rows(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -34,8 +34,8 @@ pub struct TenantCondition {
     pub cancelling: i64,
     /// Notices that the broker has not confirmed.
     pub unpublished: i64,
-    /// How long an ingest may still store a delivery to a webhook that it read before its deletion.
-    pub settles_in: Duration,
+    /// The time since the last deletion. `None` if there was none.
+    pub last_deleted: Option<Duration>,
 }
 
 /// A part of a webhook's deliveries.
@@ -53,8 +53,8 @@ const CONDITION: &str = "SELECT \
        (SELECT count(*) FROM webhook_tasks \
         WHERE webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
        (SELECT count(*) FROM notices WHERE tenant_id = $1 AND leased_until IS NOT NULL) AS unpublished, \
-       (SELECT extract(epoch FROM max(deleted_at) + $2 * interval '1 second' - now())::float8 FROM webhooks \
-        WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS settles_in";
+       (SELECT extract(epoch FROM now() - max(deleted_at))::float8 FROM webhooks \
+        WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS last_deleted";
 // A webhook's log is read as the README says of it.
 const COUNT: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3 \
@@ -71,7 +71,7 @@ struct ConditionRow {
     #[diesel(sql_type = BigInt)]
     unpublished: i64,
     #[diesel(sql_type = Nullable<Double>)]
-    settles_in: Option<f64>,
+    last_deleted: Option<f64>,
 }
 
 #[derive(QueryableByName)]
@@ -89,11 +89,10 @@ impl Ledger {
     /// When the database does not answer.
     pub async fn tenant_condition(&self, tenant: TenantId) -> Result<TenantCondition, LedgerError> {
         let query = diesel::sql_query(CONDITION).bind::<SqlUuid, _>(tenant.as_uuid());
-        let query = query.bind::<Double, _>(SETTLING.as_secs_f64());
         let row: ConditionRow = self.run("tenant_condition", async |conn| query.get_result(conn).await).await?;
-        let ConditionRow { registered, deleted, cancelling, unpublished, settles_in } = row;
-        let settles_in = Duration::from_secs_f64(settles_in.unwrap_or_default().clamp(0.0, SETTLING.as_secs_f64()));
-        Ok(TenantCondition { registered, deleted, cancelling, unpublished, settles_in })
+        let ConditionRow { registered, deleted, cancelling, unpublished, last_deleted } = row;
+        let last_deleted = last_deleted.map(|ago| Duration::try_from_secs_f64(ago).unwrap_or_default());
+        Ok(TenantCondition { registered, deleted, cancelling, unpublished, last_deleted })
     }
 
     /// Counts up to 50,000 of a webhook's deliveries after one.

@@ -2,7 +2,7 @@
 
 use diesel::{
     QueryableByName,
-    sql_types::{Array, Text, Uuid as SqlUuid},
+    sql_types::{Array, Bool, Text, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
@@ -20,6 +20,8 @@ batch_statement! {
 
 const PARKED: &str = "SELECT delivery_id FROM suspect_jobs \
      WHERE parked_as IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
+const HAS_ENDED: &str = "SELECT EXISTS ( \
+       SELECT FROM deliveries WHERE id = $1 AND state NOT IN ('pending', 'retrying')) AS has_ended";
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 #[derive(QueryableByName)]
@@ -28,7 +30,24 @@ struct Parked {
     delivery_id: Uuid,
 }
 
+#[derive(QueryableByName)]
+struct Unloaded {
+    #[diesel(sql_type = Bool)]
+    has_ended: bool,
+}
+
 impl Ledger {
+    /// Returns true if a delivery that could not be loaded has ended, and only its event is gone. If not, the ledger has lost
+    /// the delivery, or an operator erased it with its tenant.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn delivery_has_ended(&self, delivery: DeliveryId) -> Result<bool, LedgerError> {
+        let query = diesel::sql_query(HAS_ENDED).bind::<SqlUuid, _>(delivery.as_uuid());
+        let unloaded: Unloaded = self.run("delivery_has_ended", async |conn| query.get_result(conn).await).await?;
+        Ok(unloaded.has_ended)
+    }
+
     /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there. Its
     /// tries stay: it comes again if its process dies before that, and must not crash as many again.
     ///

@@ -47,7 +47,7 @@ const OF_OLD_DAYS: &str = "delivery_id < (lpad(to_hex(( \
 
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
 // (a gone one may not). So nothing is deleted that somebody is about to rely on.
-const WALKS: [Walk; 12] = [
+const WALKS: [Walk; 11] = [
     // Their rows in other tables follow in later walks.
     Walk {
         table: "webhooks",
@@ -90,14 +90,6 @@ const WALKS: [Walk; 12] = [
         chunk: CHUNK,
         range: Range::All,
         is_leftover: "t.requeued_at < now() - interval '3 days'",
-    },
-    // From then on an unknown delivery counts as one that retention took.
-    Walk {
-        table: "erased_deliveries",
-        key: &["delivery_id"],
-        chunk: CHUNK,
-        range: Range::OldDays,
-        is_leftover: "true",
     },
     Walk {
         table: "recoveries",

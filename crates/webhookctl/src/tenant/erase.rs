@@ -1,10 +1,10 @@
 //! `webhookctl tenant erase`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{bail, ensure};
 use domain::TenantId;
-use ledger::{Erased, Erasure, Ledger, TenantCondition};
+use ledger::{Erased, Erasure, Ledger, SETTLING, TenantCondition};
 use tokio::time::sleep;
 
 use crate::{
@@ -14,10 +14,22 @@ use crate::{
     steps::{BREATH, Steps},
 };
 
+/// The time after the last retry within which the broker has delivered every job, even one that waited behind others.
+const LATENESS: Duration = Duration::from_secs(60 * 60);
+
+/// When an erasure may begin.
+pub(super) enum Begin {
+    /// Once the broker holds no job of the tenant any more, given the time to the last retry.
+    Drained(Duration),
+    /// Once no ingest stores a delivery any more. Jobs that the broker still holds are parked.
+    Now,
+}
+
 /// Erases what the ledger holds of a stopped tenant.
-pub(super) async fn run(ledger: &Ledger, tenant: TenantId, confirm: Confirm) -> anyhow::Result<()> {
+pub(super) async fn run(ledger: &Ledger, tenant: TenantId, begin: Begin, confirm: Confirm) -> anyhow::Result<()> {
     let condition = away::database(ledger.tenant_condition(tenant).await)?;
     require_stopped(tenant, condition)?;
+    begin.require(ledger, condition).await?;
     let erasure = away::database(ledger.erasure_begin(tenant).await)?;
     let (webhooks, deliveries) = (erasure.webhooks().count(), deliveries(ledger, &erasure).await?);
     output::line(format_args!(
@@ -27,36 +39,46 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, confirm: Confirm) -> 
     if !confirm.go_on()? {
         return Ok(());
     }
-    settle(ledger, tenant, condition).await?;
-    // Only now is every delivery there, and every webhook that was registered and deleted meanwhile.
-    let erasure = away::database(ledger.erasure_begin(tenant).await)?;
     let mut gone = Gone::new();
     let done = erase(ledger, erasure, &mut gone).await;
     output::line(format_args!("erased: {}", listed(&gone)))?;
     done?;
-    let left = away::database(ledger.tenant_condition(tenant).await)?.deleted;
-    ensure!(
-        left == 0,
-        "{left} webhook(s) are left, which were deleted meanwhile or got deliveries meanwhile: run the command again"
-    );
     output::line(
         "not in the ledger, and not erased: messages on the broker (rejected events, unread notices), logs and backups",
     )
 }
 
-/// Waits until no ingest can store a delivery any more to a webhook that it read before its deletion.
-async fn settle(ledger: &Ledger, tenant: TenantId, mut condition: TenantCondition) -> anyhow::Result<()> {
-    // Again, if administrators have registered and deleted another meanwhile.
-    while !condition.settles_in.is_zero() {
-        let seconds = condition.settles_in.as_secs() + 1;
-        output::line(format_args!(
-            "waiting for {seconds} s, so that each event-ingest finishes what it began before the deletion"
-        ))?;
-        sleep(condition.settles_in).await;
-        condition = away::database(ledger.tenant_condition(tenant).await)?;
-        require_stopped(tenant, condition)?;
+impl Begin {
+    /// Fails if it is too early, and says when to come back.
+    async fn require(&self, ledger: &Ledger, condition: TenantCondition) -> anyhow::Result<()> {
+        let after = match self {
+            Self::Drained(last_retry) => *last_retry + LATENESS,
+            Self::Now => SETTLING,
+        };
+        let left = after.saturating_sub(condition.last_deleted.unwrap_or(Duration::MAX));
+        let left = humantime::format_duration(Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0)));
+        let is_early = condition.last_deleted.is_some_and(|ago| ago < after);
+        if matches!(self, Self::Now) {
+            ensure!(
+                !is_early,
+                "an event-ingest may still store deliveries to the deleted webhooks: run it again in {left}"
+            );
+            return Ok(());
+        }
+        ensure!(
+            !is_early,
+            "the broker may hold jobs of the tenant: run it again in {left}. With --now it begins immediately, and the jobs are \
+             parked on the queue of dead jobs when they come"
+        );
+        let brakes = away::database(ledger.brakes().await)?;
+        ensure!(
+            brakes.is_empty(),
+            "dispatchers are braked (see `webhookctl brake`), so the broker may hold jobs of the tenant: run it again once \
+             they have worked for a while. With --now it begins immediately, and the jobs are parked on the queue of dead jobs \
+             when they come"
+        );
+        Ok(())
     }
-    Ok(())
 }
 
 /// What keeps an erasure from its begin, with what to do about it.
@@ -108,13 +130,8 @@ async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow
                 steps.tell(format_args!("erased so far: {}", listed(gone)))?;
                 sleep(BREATH).await;
             }
-            Ok(Erased::Unpublished) => ensure!(
-                steps.may_retry().await,
-                "notices about what was changed meanwhile are not published yet: run it again once an api-service has \
-                 published them"
-            ),
             Ok(Erased::Registered) => {
-                bail!("the tenant has registered a webhook meanwhile: stop the tenant again, then erase the rest")
+                bail!("the tenant has registered a webhook meanwhile: stop the tenant again, and erase the rest later")
             }
             Err(error) => steps.retry(error).await?,
         }

@@ -84,7 +84,7 @@ async fn a_form_of_registration_that_is_filled_in_anew_is_shown_again_and_loses_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_page() {
+async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_history() {
     let (_system, admin) = with_api().await;
     let webhook = admin.create("https://localhost/", &["quote.closed"]).await.id;
     let token = token(&admin).await;
@@ -94,6 +94,7 @@ async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_page(
         let answer = post(&admin, &format!("{page}delete/"), &confirmed).await;
         assert_eq!((answer.status, answer.header("location")), (303, Some(&*format!("{page}?done=deleted"))));
     }
+    let history = format!("{page}history/");
     let shown = "shown_name=A&shown_url=https://localhost/&shown_events=quote.closed";
     let settings = format!("{shown}&name=B&url=https://localhost/&events=quote.closed");
     let wrong = format!("{shown}&name=&url=https://localhost/&events=quote.closed");
@@ -108,13 +109,13 @@ async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_page(
         ("recover", "since=yesterday&states=dropped"),
     ] {
         let answer = post(&admin, &format!("{page}{action}/"), &format!("token={token}&{fields}")).await;
-        assert_eq!((answer.status, answer.header("location")), (303, Some(&*page)), "{action} {fields}");
+        assert_eq!((answer.status, answer.header("location")), (303, Some(&*history)), "{action} {fields}");
     }
     for part in ["settings/", "recover/", "recover/?since=2026-01-01T00:00&states=dropped"] {
         let answer = admin.get(&format!("{page}{part}")).await;
-        assert_eq!((answer.status, answer.header("location")), (303, Some(&*page)), "{part}");
+        assert_eq!((answer.status, answer.header("location")), (303, Some(&*history)), "{part}");
     }
-    let shown = admin.get(&page).await;
+    let shown = admin.get(&history).await;
     assert!(shown.status == 200 && shown.text.contains("Nothing more is sent."), "{}", shown.text);
     assert!(
         shown.text.contains("https://localhost/") && shown.text.contains("<h1><bdi>A test</bdi></h1>"),

@@ -23,10 +23,8 @@ CREATE TABLE webhooks (
 );
 
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
--- Those whose deliveries an event may have.
+-- Those whose deliveries an event may have. A registration counts the deleted ones of its tenant.
 CREATE INDEX webhooks_ever_by_tenant ON webhooks (tenant_id, id);
--- A registration counts them.
-CREATE INDEX webhooks_deleted_by_tenant ON webhooks (tenant_id) WHERE deleted_at IS NOT NULL;
 
 -- Events that at least one webhook wants, each once, with the exact body. event-ingest writes them, and an
 -- api-service those of test deliveries. Dispatchers read them for each attempt, and api-services for the state of an
@@ -318,13 +316,6 @@ CREATE TABLE admin_sessions (
 
 -- An erasure finds them.
 CREATE INDEX admin_sessions_by_tenant ON admin_sessions (tenant_id);
-
--- Deliveries that were erased with their tenant while the broker may have had jobs of them. An erasure writes them. A
--- dispatcher skips such a job; that of another unknown delivery is kept for an operator. Retention deletes a row when
--- it would have deleted the delivery.
-CREATE TABLE erased_deliveries (
-    delivery_id uuid PRIMARY KEY
-);
 
 -- The id of a delivery, as `domain::DeliveryId::derive` makes it: the milliseconds of `moment`, then bytes of a
 -- SHA-256 of the name, in which the bits of the version (8) and the variant (RFC 9562) are set. event-ingest calls
