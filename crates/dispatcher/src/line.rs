@@ -236,7 +236,7 @@ impl Line {
         Ok(self.counted(NotAttempted::Sealed, End::Again(until, job.handed_out_before())))
     }
 
-    /// Delays the job for whose attempt no descriptor was left. The ledger is told first, as with keys.
+    /// Delays the job for whose attempt no descriptor was left. Notes the time in the ledger first, as with keys.
     async fn wait_for_descriptors(&self, job: &UnderWay, attempts: u16) -> Result<Stop, Abandoned> {
         tracing::error!(
             "no descriptor is left for an attempt, which is made in a minute: raise the limit of open files (LimitNOFILE, ulimit \

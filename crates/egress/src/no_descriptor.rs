@@ -1,6 +1,9 @@
 //! Attempts that cannot be made, as this process has no descriptor for them.
 
-use std::io;
+use std::{
+    io,
+    net::{Ipv4Addr, UdpSocket},
+};
 
 /// This process or its machine has no descriptor left (EMFILE, ENFILE). Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,6 +11,11 @@ use std::io;
 pub struct NoDescriptor;
 
 impl NoDescriptor {
+    /// Returns whether no descriptor can be had now.
+    pub(crate) fn is_now() -> bool {
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).is_err_and(|error| Self::is_cause_of(&error))
+    }
+
     pub(crate) fn is_cause_of(error: &io::Error) -> bool {
         matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
     }

@@ -120,7 +120,11 @@ impl Resolver {
             let name = name.clone();
             questions.spawn(async move { both_families(&client, &name).await });
         }
-        let found = first_that_knows(questions, asked + self.limit).await;
+        let found = match first_that_knows(questions, asked + self.limit).await {
+            // The client does not say why it had no socket.
+            Err(LookupError::Silent | LookupError::Failed) if NoDescriptor::is_now() => Err(LookupError::NoDescriptor),
+            found => found,
+        };
         self.recent.remember(name, found, Instant::now())
     }
 }
@@ -136,9 +140,7 @@ async fn first_that_knows(mut questions: JoinSet<Found>, deadline: Instant) -> F
                 error = LookupError::NoAddress;
                 end = deadline.min(Instant::now() + PATIENCE);
             }
-            Ok(Err(other @ (LookupError::Failed | LookupError::NoDescriptor))) if error == LookupError::Silent => {
-                error = other;
-            }
+            Ok(Err(LookupError::Failed)) if error == LookupError::Silent => error = LookupError::Failed,
             _ => {}
         }
     }
@@ -188,7 +190,6 @@ fn lookup_error(error: &NetError) -> LookupError {
             ResponseCode::NoError | ResponseCode::NXDomain => LookupError::NoAddress,
             _ => LookupError::Failed,
         },
-        NetError::Io(error) if NoDescriptor::is_cause_of(error) => LookupError::NoDescriptor,
         NetError::Timeout | NetError::Io(_) | NetError::NoConnections | NetError::Busy => LookupError::Silent,
         _ => LookupError::Failed,
     }

@@ -8,7 +8,7 @@ use std::{
 use domain::{TenantId, WebhookId};
 use tokio::time::Instant;
 
-/// The time for which attempts fail, at least; and the shorter time that is enough with so many failures.
+/// The time for which attempts fail, at least; and the shorter time that is enough with [`MANY`] failures.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(5);
 const MANY: usize = 200;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::metrics::Brakes;
 
-/// The receivers of a page, of as many tenants if there are so many, and the time in which one of them has to be reached.
+/// The maximum of receivers in a page, and the time in which one of them has to be reached.
 const PAGE: u16 = 200;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,7 +32,7 @@ pub(super) struct Round {
     has_asked: bool,
 }
 
-/// What a page found.
+/// The result of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A receiver, or the canary, can be reached.

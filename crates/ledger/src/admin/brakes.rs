@@ -150,9 +150,9 @@ impl Ledger {
         Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
     }
 
-    /// At most so many URLs to find out whether any receiver can be reached: of a host of each of the next `most` tenants
-    /// after one (`None`: of the first), then of up to three further hosts of each; and the last of these tenants. `None` as
-    /// the last one: there are no further tenants.
+    /// URLs to find out whether any receiver can be reached, `most` at most: of a host of each of the next `most` tenants after
+    /// one (`None`: of the first), then of up to three further hosts of each; and the last of these tenants. `None` as the
+    /// last one: there are no further tenants.
     ///
     /// # Errors
     /// When the database does not answer.
