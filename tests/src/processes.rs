@@ -252,8 +252,7 @@ pub fn free_address() -> SocketAddr {
 pub async fn with_api_address(system: &System) -> HashMap<String, String> {
     let address = free_address();
     system.api_is_at(address).await;
-    let variables = system.with(&[("API__LISTEN", &address.to_string())]);
-    variables
+    system.with(&[("API__LISTEN", &address.to_string())])
 }
 
 /// The peak resident memory of a process, in bytes.
