@@ -226,7 +226,7 @@ impl Outsider {
         Some(message)
     }
 
-    /// Takes all messages from a queue, and acknowledges them.
+    /// Removes all messages from a queue, and acknowledges them.
     ///
     /// # Panics
     /// When there is no such queue.

@@ -66,7 +66,7 @@ async fn a_day_without_partitions_gets_them_with_its_first_event_or_test() {
     let system = TestSystem::serving(Options::default(), [Service::Api, Service::Dispatcher]).await;
     let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
     drop_all_days(&system).await;
-    let test = api.ask(&format!("/api/v1/webhooks/{}/test/", webhook)).await;
+    let test = api.ask(&format!("/api/v1/webhooks/{webhook}/test/")).await;
     assert_eq!(test.status, 202, "{}", test.text);
     receiver.wait_for(1, SOON).await;
 

@@ -134,7 +134,7 @@ async fn deletion_cancels_what_waits_and_leaves_the_history() {
         TestSystem::serving(Options { schedule: "4s,8s", ..Options::default() }, [Service::Api, Service::Ingest]).await;
     let dispatcher = system.start(Service::Dispatcher).await;
     let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(500)).await;
-    let path = format!("/api/v1/webhooks/{}/", webhook);
+    let path = format!("/api/v1/webhooks/{webhook}/");
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     let waiting = api.newest_in(&webhook, "retrying").await;
 
@@ -166,7 +166,7 @@ async fn an_attempt_under_way_at_the_deletion_is_recorded_and_the_last_one() {
     let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     receiver.wait_for(1, SOON).await;
-    assert_eq!(api.delete(&format!("/api/v1/webhooks/{}/", webhook)).await.status, 204);
+    assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
     let delivery = eventually("the attempt is recorded", SOON, || async {
         let newest = api.log(&webhook, "").await["data"][0].clone();
         (newest["attempts"] == 1).then_some(newest)
