@@ -8,8 +8,8 @@ use end_to_end::{
     processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
     servers::PrivateServers,
-    system::{Options, Service, System},
-    wait::{SOON, eventually},
+    system::{Options, Service, System, TestSystem},
+    wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
 
@@ -45,7 +45,7 @@ async fn wait_for(system: &System, state: &str, deliveries: usize) {
 /// Waits until the broker has taken the acknowledgements. The ledger shows outcomes before these are even sent.
 async fn all_acknowledged_but_one(servers: &PrivateServers, system: &System) {
     let main = system.names.main();
-    eventually("one message is left", LONG, || async { (servers.messages(&main) == 1).then_some(()) }).await;
+    until("one message is left", LONG, || async { servers.messages(&main) == 1 }).await;
 }
 
 /// Registers `WEBHOOKS` webhooks for each tenant and publishes events for them. Their jobs wait, eight to a message.
@@ -74,27 +74,25 @@ async fn jobs_wait(system: &System, receiver: &Receiver, tenants: u32, events: u
 async fn a_job_that_hangs_keeps_back_its_message_but_no_other_job_and_a_crash_repeats_only_that_one() {
     let servers = PrivateServers::borrow().await;
     let options = Options { servers: Some(servers.servers().clone()), ..options(128) };
-    System::prepared(options, async |system| {
-        let hangs = |path: &str| path == "/7";
-        let receiver = Receiver::start(
-            &system.ca,
-            behaviour(move |request, _| if hangs(&request.path) { Reply::hang() } else { Reply::ok() }),
-        );
-        jobs_wait(&system, &receiver, 1, 1).await;
-        let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
-        receiver.wait_for(WEBHOOKS, SOON).await;
-        wait_for(&system, "succeeded", WEBHOOKS - 1).await;
-        all_acknowledged_but_one(&servers, &system).await;
-        dispatcher.kill();
-        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
+    let system = TestSystem::prepared(options).await;
+    let hangs = |path: &str| path == "/7";
+    let receiver = Receiver::start(
+        &system.ca,
+        behaviour(move |request, _| if hangs(&request.path) { Reply::hang() } else { Reply::ok() }),
+    );
+    jobs_wait(&system, &receiver, 1, 1).await;
+    let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
+    receiver.wait_for(WEBHOOKS, SOON).await;
+    wait_for(&system, "succeeded", WEBHOOKS - 1).await;
+    all_acknowledged_but_one(&servers, &system).await;
+    dispatcher.kill();
+    system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
 
-        receiver.behave(always(200));
-        let _next = Process::start(DISPATCHER, &system.variables).await;
-        wait_for(&system, "succeeded", WEBHOOKS).await;
-        let repeated = receiver.received().iter().filter(|one| hangs(&one.path)).count();
-        assert_eq!((receiver.received().len(), repeated), (WEBHOOKS + 1, 2));
-    })
-    .await;
+    receiver.behave(always(200));
+    let _next = Process::start(DISPATCHER, &system.variables).await;
+    wait_for(&system, "succeeded", WEBHOOKS).await;
+    let repeated = receiver.received().iter().filter(|one| hangs(&one.path)).count();
+    assert_eq!((receiver.received().len(), repeated), (WEBHOOKS + 1, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,43 +117,38 @@ async fn no_more_attempts_are_under_way_than_there_are_slots_whatever_a_message_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dispatcher_that_is_told_to_stop_in_the_middle_of_messages_leaves_one_retry_of_each_delivery() {
     const EVENTS: u32 = 10;
-    System::prepared(options(20), async |system| {
-        let receiver =
-            Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
-        jobs_wait(&system, &receiver, 1, EVENTS).await;
-        let dispatcher = Process::start(DISPATCHER, &system.variables).await;
-        receiver.wait_for(50, SOON).await;
-        assert_eq!(dispatcher.terminate().await.code(), Some(0));
-        let all = WEBHOOKS * EVENTS as usize;
-        let done = system.count("SELECT count(*) FROM attempts").await;
-        println!("{done} of {all} attempts were made");
-        assert!(done < all as i64, "it was stopped in the middle");
-        one_retry_each(&system, &receiver, all, all).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options(20)).await;
+    let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(500).after(Duration::from_millis(100))));
+    jobs_wait(&system, &receiver, 1, EVENTS).await;
+    let dispatcher = Process::start(DISPATCHER, &system.variables).await;
+    receiver.wait_for(50, SOON).await;
+    assert_eq!(dispatcher.terminate().await.code(), Some(0));
+    let all = WEBHOOKS * EVENTS as usize;
+    let done = system.count("SELECT count(*) FROM attempts").await;
+    println!("{done} of {all} attempts were made");
+    assert!(done < all as i64, "it was stopped in the middle");
+    one_retry_each(&system, &receiver, all, all).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dispatcher_that_dies_beside_a_job_that_hangs_leaves_one_retry_of_each_delivery() {
     let servers = PrivateServers::borrow().await;
     let options = Options { servers: Some(servers.servers().clone()), ..options(128) };
-    System::prepared(options, async |system| {
-        let receiver = Receiver::start(
-            &system.ca,
-            behaviour(|request, _| if request.path == "/7" { Reply::hang() } else { Reply::status(500) }),
-        );
-        jobs_wait(&system, &receiver, 1, 1).await;
-        let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
-        receiver.wait_for(WEBHOOKS, SOON).await;
-        wait_for(&system, "retrying", WEBHOOKS - 1).await;
-        system.upstream.wait_ready(&system.names.retry(GAP), 32, LONG).await;
-        all_acknowledged_but_one(&servers, &system).await;
-        dispatcher.kill();
-        system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
-        receiver.behave(always(500));
-        one_retry_each(&system, &receiver, WEBHOOKS, WEBHOOKS + 1).await;
-    })
-    .await;
+    let system = TestSystem::prepared(options).await;
+    let receiver = Receiver::start(
+        &system.ca,
+        behaviour(|request, _| if request.path == "/7" { Reply::hang() } else { Reply::status(500) }),
+    );
+    jobs_wait(&system, &receiver, 1, 1).await;
+    let mut dispatcher = Process::start(DISPATCHER, &system.variables).await;
+    receiver.wait_for(WEBHOOKS, SOON).await;
+    wait_for(&system, "retrying", WEBHOOKS - 1).await;
+    system.upstream.wait_ready(&system.names.retry(GAP), 32, LONG).await;
+    all_acknowledged_but_one(&servers, &system).await;
+    dispatcher.kill();
+    system.upstream.wait_ready(&system.names.main(), 1, LONG).await;
+    receiver.behave(always(500));
+    one_retry_each(&system, &receiver, WEBHOOKS, WEBHOOKS + 1).await;
 }
 
 /// Runs another dispatcher until `all` deliveries have failed once. Asserts that each of them has exactly one retry.

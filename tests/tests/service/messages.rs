@@ -7,7 +7,7 @@ use end_to_end::{
     outsider::Outsider,
     receiver::{Receiver, always, verify},
     servers::repository,
-    system::{Options, Service, TestSystem, metric},
+    system::{Options, Service, Subscriber, TestSystem, metric},
     wait::{SOON, until},
 };
 use jsonschema::Validator;

@@ -8,8 +8,8 @@ use end_to_end::{
     events::Event,
     history,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, System},
-    wait::{SOON, eventually},
+    system::{Options, System, TestSystem},
+    wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
@@ -56,136 +56,128 @@ async fn in_state(system: &System, webhook: &str, state: &str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_deliveries_of_all_tenants_are_counted_and_recovered_by_outcome() {
-    System::run(Options::default(), async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
-        let (one, by_dns) = with_dropped(&system, &receiver.url("/dns"), 9, "dns").await;
-        let newest = format!("SELECT id FROM deliveries WHERE webhook_id = '{by_dns}' ORDER BY id DESC LIMIT 3");
-        let other = "UPDATE attempts SET outcome = 'status' WHERE attempt = 7 AND delivery_id IN";
-        system.sql(&format!("{other} ({newest})")).await;
-        // More than a step looks at together.
-        let (_, by_status) = with_dropped(&system, &receiver.url("/status"), 600, "status").await;
-        let (gone, deleted) = with_dropped(&system, &receiver.url("/deleted"), 6, "dns").await;
-        let path = format!("/api/v1/webhooks/{deleted}/");
-        assert_eq!(system.admin(gone).await.delete(&path).await.status, 204);
-        let (_, cancelling) = with_dropped(&system, &receiver.url("/cancelling"), 6, "dns").await;
-        let task = "INSERT INTO webhook_tasks (webhook_id, leased_until)";
-        system.sql(&format!("{task} VALUES ('{cancelling}', now() + interval '1 hour')")).await;
-        let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
-        let all = ["recover", "--from", &from, "--to", &to];
+    let system = TestSystem::running(Options::default()).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let (one, by_dns) = with_dropped(&system, &receiver.url("/dns"), 9, "dns").await;
+    let newest = format!("SELECT id FROM deliveries WHERE webhook_id = '{by_dns}' ORDER BY id DESC LIMIT 3");
+    let other = "UPDATE attempts SET outcome = 'status' WHERE attempt = 7 AND delivery_id IN";
+    system.sql(&format!("{other} ({newest})")).await;
+    // More than a step looks at together.
+    let (_, by_status) = with_dropped(&system, &receiver.url("/status"), 600, "status").await;
+    let (gone, deleted) = with_dropped(&system, &receiver.url("/deleted"), 6, "dns").await;
+    let path = format!("/api/v1/webhooks/{deleted}/");
+    assert_eq!(system.admin(gone).await.delete(&path).await.status, 204);
+    let (_, cancelling) = with_dropped(&system, &receiver.url("/cancelling"), 6, "dns").await;
+    let task = "INSERT INTO webhook_tasks (webhook_id, leased_until)";
+    system.sql(&format!("{task} VALUES ('{cancelling}', now() + interval '1 hour')")).await;
+    let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
+    let all = ["recover", "--from", &from, "--to", &to];
 
-        let (code, said, error) = webhookctl(&system, &all).await;
-        assert_eq!(code, 1, "{error}");
-        assert!(said.contains("609 deliveries of 2 webhook(s) of 2 tenant(s) are to be sent again"), "{said}");
-        assert!(said.contains(&format!("tenant {one}: 9 deliveries of 1 webhook(s)")), "{said}");
-        assert!(error.contains("nothing was changed: run the command again with --yes"), "{error}");
-        let by_outcome = [&all[..], &["--outcome", "connect,dns"]].concat();
-        let (code, said, _) = webhookctl(&system, &[&by_outcome[..], &["--dry-run"]].concat()).await;
-        assert!(code == 0 && said.contains("\n6 deliveries of 1 webhook(s) of 1 tenant(s)"), "{said}");
-        let (code, _, error) =
-            webhookctl(&system, &["recover", "--from", &to, "--to", &from, "--tenant", &one.to_string()]).await;
-        assert!(code == 2 && error.contains("--from: is not before --to"), "{error}");
-        assert_eq!(system.count("SELECT count(*) FROM recoveries").await, 0);
+    let (code, said, error) = webhookctl(&system, &all).await;
+    assert_eq!(code, 1, "{error}");
+    assert!(said.contains("609 deliveries of 2 webhook(s) of 2 tenant(s) are to be sent again"), "{said}");
+    assert!(said.contains(&format!("tenant {one}: 9 deliveries of 1 webhook(s)")), "{said}");
+    assert!(error.contains("nothing was changed: run the command again with --yes"), "{error}");
+    let by_outcome = [&all[..], &["--outcome", "connect,dns"]].concat();
+    let (code, said, _) = webhookctl(&system, &[&by_outcome[..], &["--dry-run"]].concat()).await;
+    assert!(code == 0 && said.contains("\n6 deliveries of 1 webhook(s) of 1 tenant(s)"), "{said}");
+    let (code, _, error) =
+        webhookctl(&system, &["recover", "--from", &to, "--to", &from, "--tenant", &one.to_string()]).await;
+    assert!(code == 2 && error.contains("--from: is not before --to"), "{error}");
+    assert_eq!(system.count("SELECT count(*) FROM recoveries").await, 0);
 
-        let (code, said, error) = webhookctl(&system, &[&by_outcome[..], &["--yes"]].concat()).await;
-        assert!(code == 0 && said.contains("recoveries begun: 1."), "{said}{error}");
-        all_have_ended(&system, 1).await;
-        let received = receiver.wait_for(6, SOON).await;
-        assert!(received.iter().all(|one| one.path == "/dns"));
-        eventually("all are recorded", SOON, || async {
-            (in_state(&system, &by_dns, "succeeded").await == 6).then_some(())
-        })
-        .await;
-        assert_eq!(in_state(&system, &by_dns, "dropped").await, 3, "their last attempts had another outcome");
-        assert_eq!(in_state(&system, &by_status, "dropped").await, 600);
-        let history = system.admin(one).await.get(&format!("/api/v1/webhooks/{by_dns}/history/")).await.json();
-        let entry = &history["data"][0];
-        assert_eq!((&entry["action"], &entry["user"]), (&json!("recovered"), &json!("operator")), "{history}");
-        assert_eq!(entry["details"]["outcomes"], json!(["connect", "dns"]), "{history}");
-        let (code, said, _) = webhookctl(&system, &by_outcome).await;
-        assert!(code == 0 && said.starts_with("0 deliveries"), "{said}");
-        assert_eq!(in_state(&system, &deleted, "dropped").await, 6);
-        assert_eq!(in_state(&system, &cancelling, "dropped").await, 6);
+    let (code, said, error) = webhookctl(&system, &[&by_outcome[..], &["--yes"]].concat()).await;
+    assert!(code == 0 && said.contains("recoveries begun: 1."), "{said}{error}");
+    all_have_ended(&system, 1).await;
+    let received = receiver.wait_for(6, SOON).await;
+    assert!(received.iter().all(|one| one.path == "/dns"));
+    eventually("all are recorded", SOON, || async {
+        (in_state(&system, &by_dns, "succeeded").await == 6).then_some(())
     })
     .await;
+    assert_eq!(in_state(&system, &by_dns, "dropped").await, 3, "their last attempts had another outcome");
+    assert_eq!(in_state(&system, &by_status, "dropped").await, 600);
+    let history = system.admin(one).await.get(&format!("/api/v1/webhooks/{by_dns}/history/")).await.json();
+    let entry = &history["data"][0];
+    assert_eq!((&entry["action"], &entry["user"]), (&json!("recovered"), &json!("operator")), "{history}");
+    assert_eq!(entry["details"]["outcomes"], json!(["connect", "dns"]), "{history}");
+    let (code, said, _) = webhookctl(&system, &by_outcome).await;
+    assert!(code == 0 && said.starts_with("0 deliveries"), "{said}");
+    assert_eq!(in_state(&system, &deleted, "dropped").await, 6);
+    assert_eq!(in_state(&system, &cancelling, "dropped").await, 6);
 }
 
 async fn all_have_ended(system: &System, recoveries: i64) {
     let ended = "SELECT count(*) FROM recoveries WHERE finished_at IS NOT NULL";
-    eventually("the recoveries end", SOON, || async { (system.count(ended).await == recoveries).then_some(()) }).await;
+    until("the recoveries end", SOON, || async { system.count(ended).await == recoveries }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_with_a_running_recovery_is_named_and_skipped() {
-    System::run(Options::default(), async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
-        let (tenant, recovering) = with_dropped(&system, &receiver.url("/recovering"), 4, "dns").await;
-        with_dropped(&system, &receiver.url("/free"), 6, "dns").await;
-        // As if its next step were not due yet.
-        let running = "INSERT INTO recoveries (id, webhook_id, since, reached, leased_until)";
-        let row = format!("gen_random_uuid(), '{recovering}', now(), gen_random_uuid(), 'infinity'");
-        system.sql(&format!("{running} VALUES ({row})")).await;
-        let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
-        let all = ["recover", "--from", &from, "--to", &to];
-        let skipped = format!("skipped: webhook {recovering} of tenant {tenant}, of which a recovery is running");
-        let (code, said, _) = webhookctl(&system, &[&all[..], &["--dry-run"]].concat()).await;
-        assert!(code == 0 && said.contains("10 deliveries of 2 webhook(s)") && said.contains(&skipped), "{said}");
-        let (code, said, error) = webhookctl(&system, &[&all[..], &["--yes"]].concat()).await;
-        assert!(said.contains(&skipped) && said.contains("recoveries begun: 1."), "{said}");
-        assert!(code == 1 && error.contains("1 webhook(s) were skipped"), "{error}");
-        all_have_ended(&system, 1).await;
-        assert!(receiver.wait_for(6, SOON).await.iter().all(|one| one.path == "/free"));
-        assert_eq!(in_state(&system, &recovering, "dropped").await, 4);
-    })
-    .await;
+    let system = TestSystem::running(Options::default()).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    let (tenant, recovering) = with_dropped(&system, &receiver.url("/recovering"), 4, "dns").await;
+    with_dropped(&system, &receiver.url("/free"), 6, "dns").await;
+    // As if its next step were not due yet.
+    let running = "INSERT INTO recoveries (id, webhook_id, since, reached, leased_until)";
+    let row = format!("gen_random_uuid(), '{recovering}', now(), gen_random_uuid(), 'infinity'");
+    system.sql(&format!("{running} VALUES ({row})")).await;
+    let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
+    let all = ["recover", "--from", &from, "--to", &to];
+    let skipped = format!("skipped: webhook {recovering} of tenant {tenant}, of which a recovery is running");
+    let (code, said, _) = webhookctl(&system, &[&all[..], &["--dry-run"]].concat()).await;
+    assert!(code == 0 && said.contains("10 deliveries of 2 webhook(s)") && said.contains(&skipped), "{said}");
+    let (code, said, error) = webhookctl(&system, &[&all[..], &["--yes"]].concat()).await;
+    assert!(said.contains(&skipped) && said.contains("recoveries begun: 1."), "{said}");
+    assert!(code == 1 && error.contains("1 webhook(s) were skipped"), "{error}");
+    all_have_ended(&system, 1).await;
+    assert!(receiver.wait_for(6, SOON).await.iter().all(|one| one.path == "/free"));
+    assert_eq!(in_state(&system, &recovering, "dropped").await, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_that_the_database_refuses_for_a_while_goes_on() {
-    System::run(Options::default(), async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
-        with_dropped(&system, &receiver.url("/"), 6, "dns").await;
-        let lock = system.database_session("BEGIN; LOCK TABLE unsuccessful_deliveries IN ACCESS EXCLUSIVE MODE").await;
-        let url = format!("{}?options=-c%20lock_timeout%3D200", system.database_url);
-        let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
-        let mut counting = command(&system, &["recover", "--from", &from, "--to", &to, "--dry-run"]);
-        counting.env("WEBHOOKS__DATABASE__URL", url).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut counting = counting.spawn().unwrap();
-        let mut errors = BufReader::new(counting.stderr.take().unwrap()).lines();
-        let error = tokio::time::timeout(SOON, errors.next_line()).await.unwrap().unwrap().unwrap_or_default();
-        assert!(error.contains("counting is tried again"), "{error}");
-        drop(lock);
-        let output = tokio::time::timeout(SOON, counting.wait_with_output()).await.unwrap().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success() && said.contains("6 deliveries of 1 webhook(s)"), "{said}");
-    })
-    .await;
+    let system = TestSystem::running(Options::default()).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    with_dropped(&system, &receiver.url("/"), 6, "dns").await;
+    let lock = system.database_session("BEGIN; LOCK TABLE unsuccessful_deliveries IN ACCESS EXCLUSIVE MODE").await;
+    let url = format!("{}?options=-c%20lock_timeout%3D200", system.database_url);
+    let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
+    let mut counting = command(&system, &["recover", "--from", &from, "--to", &to, "--dry-run"]);
+    counting.env("WEBHOOKS__DATABASE__URL", url).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut counting = counting.spawn().unwrap();
+    let mut errors = BufReader::new(counting.stderr.take().unwrap()).lines();
+    let error = tokio::time::timeout(SOON, errors.next_line()).await.unwrap().unwrap().unwrap_or_default();
+    assert!(error.contains("counting is tried again"), "{error}");
+    drop(lock);
+    let output = tokio::time::timeout(SOON, counting.wait_with_output()).await.unwrap().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("6 deliveries of 1 webhook(s)"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_deliveries_of_a_tenant_and_a_time_are_sent_again() {
-    System::run(Options::default(), async |system| {
-        let receiver = Receiver::start(&system.ca, always(200));
-        with_dropped(&system, &receiver.url("/other"), 6, "status").await;
-        let (tenant, webhook) = with_dropped(&system, &receiver.url("/"), 6, "status").await;
-        // The second and the third of the newest.
-        let ids = format!("SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}' ORDER BY id DESC LIMIT 3");
-        let fired: Vec<String> = system
-            .sql(&ids)
-            .await
-            .iter()
-            .map(|row| row.get::<_, &str>(0).parse::<domain::DeliveryId>().unwrap().occurred_at())
-            .map(|at| at.format(&Rfc3339).unwrap())
-            .collect();
-        let tenant = tenant.to_string();
-        let some = ["recover", "--from", &fired[2], "--to", &fired[0], "--tenant", &tenant, "--yes"];
-        let (code, said, error) = webhookctl(&system, &some).await;
-        assert!(code == 0 && said.contains("recoveries begun: 1."), "{said}{error}");
-        let received = receiver.wait_for(2, SOON).await;
-        assert!(received.iter().all(|one| one.path == "/"));
-        all_have_ended(&system, 1).await;
-        assert_eq!(in_state(&system, &webhook, "dropped").await, 4);
-    })
-    .await;
+    let system = TestSystem::running(Options::default()).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    with_dropped(&system, &receiver.url("/other"), 6, "status").await;
+    let (tenant, webhook) = with_dropped(&system, &receiver.url("/"), 6, "status").await;
+    // The second and the third of the newest.
+    let ids = format!("SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}' ORDER BY id DESC LIMIT 3");
+    let fired: Vec<String> = system
+        .sql(&ids)
+        .await
+        .iter()
+        .map(|row| row.get::<_, &str>(0).parse::<domain::DeliveryId>().unwrap().occurred_at())
+        .map(|at| at.format(&Rfc3339).unwrap())
+        .collect();
+    let tenant = tenant.to_string();
+    let some = ["recover", "--from", &fired[2], "--to", &fired[0], "--tenant", &tenant, "--yes"];
+    let (code, said, error) = webhookctl(&system, &some).await;
+    assert!(code == 0 && said.contains("recoveries begun: 1."), "{said}{error}");
+    let received = receiver.wait_for(2, SOON).await;
+    assert!(received.iter().all(|one| one.path == "/"));
+    all_have_ended(&system, 1).await;
+    assert_eq!(in_state(&system, &webhook, "dropped").await, 4);
 }
 
 /// Webhooks of different kinds, and one whose only attempt was made six minutes ago.
@@ -225,41 +217,39 @@ impl Webhooks {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_webhooks_that_hold_places_are_slow_fail_and_are_held_are_shown() {
-    System::run(Options::default(), async |system| {
-        let webhooks = Webhooks::new(&system).await;
-        let Webhooks { slow: (slow_tenant, slow_webhook), failing: failing_webhook, held: (held_tenant, held), .. } =
-            &webhooks;
-        let seen: Value = eventually("all is recorded", SOON, || async {
-            let (code, said, error) = webhookctl(&system, &["top", "--json"]).await;
-            assert_eq!(code, 0, "{error}");
-            let seen: Value = serde_json::from_str(&said).unwrap();
-            let is_whole = seen["slow"][0]["attempts"] == 1 && seen["failing"][0]["failed"].as_i64() >= Some(2);
-            is_whole.then_some(seen)
-        })
-        .await;
-        let ids = |part: &str| {
-            let all = seen[part].as_array().unwrap().iter();
-            all.map(|one| one["webhook_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(ids("places"), [slow_webhook.as_str(), failing_webhook], "{seen}");
-        assert_eq!(ids("slow"), [slow_webhook.as_str()], "{seen}");
-        assert_eq!(seen["slow"][0]["tenant_id"], slow_tenant.to_string());
-        let places = seen["slow"][0]["places"].as_f64().unwrap();
-        assert!((1.2 / 300.0..5.0 / 300.0).contains(&places), "{places}");
-        assert_eq!(ids("failing"), [failing_webhook.as_str()], "{seen}");
-        assert!(seen["failing"][0]["failure"].as_str().unwrap().contains("503"), "{seen}");
-        assert_eq!((ids("held"), &seen["held"][0]["paused"]), (vec![held.clone()], &json!(3)), "{seen}");
-        assert_eq!(seen["held"][0]["tenant_id"], held_tenant.to_string());
-        assert_eq!(seen["ready"]["slow"], 0);
-
-        // Three new ones, and three past ones.
-        assert_eq!((&seen["deliveries"], &seen["events_since"]), (&json!(6), &Value::Null), "{seen}");
-
-        let (code, screen, _) = webhookctl(&system, &["top", "--limit", "1"]).await;
-        assert_eq!(code, 0);
-        let lines: Vec<_> = screen.lines().filter(|line| line.contains(slow_webhook.as_str())).collect();
-        assert_eq!(lines.len(), 2, "{screen}");
-        assert!(screen.contains("held jobs") && screen.contains(&format!("paused  {held}")), "{screen}");
+    let system = TestSystem::running(Options::default()).await;
+    let webhooks = Webhooks::new(&system).await;
+    let Webhooks { slow: (slow_tenant, slow_webhook), failing: failing_webhook, held: (held_tenant, held), .. } =
+        &webhooks;
+    let seen: Value = eventually("all is recorded", SOON, || async {
+        let (code, said, error) = webhookctl(&system, &["top", "--json"]).await;
+        assert_eq!(code, 0, "{error}");
+        let seen: Value = serde_json::from_str(&said).unwrap();
+        let is_whole = seen["slow"][0]["attempts"] == 1 && seen["failing"][0]["failed"].as_i64() >= Some(2);
+        is_whole.then_some(seen)
     })
     .await;
+    let ids = |part: &str| {
+        let all = seen[part].as_array().unwrap().iter();
+        all.map(|one| one["webhook_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("places"), [slow_webhook.as_str(), failing_webhook], "{seen}");
+    assert_eq!(ids("slow"), [slow_webhook.as_str()], "{seen}");
+    assert_eq!(seen["slow"][0]["tenant_id"], slow_tenant.to_string());
+    let places = seen["slow"][0]["places"].as_f64().unwrap();
+    assert!((1.2 / 300.0..5.0 / 300.0).contains(&places), "{places}");
+    assert_eq!(ids("failing"), [failing_webhook.as_str()], "{seen}");
+    assert!(seen["failing"][0]["failure"].as_str().unwrap().contains("503"), "{seen}");
+    assert_eq!((ids("held"), &seen["held"][0]["paused"]), (vec![held.clone()], &json!(3)), "{seen}");
+    assert_eq!(seen["held"][0]["tenant_id"], held_tenant.to_string());
+    assert_eq!(seen["ready"]["slow"], 0);
+
+    // Three new ones, and three past ones.
+    assert_eq!((&seen["deliveries"], &seen["events_since"]), (&json!(6), &Value::Null), "{seen}");
+
+    let (code, screen, _) = webhookctl(&system, &["top", "--limit", "1"]).await;
+    assert_eq!(code, 0);
+    let lines: Vec<_> = screen.lines().filter(|line| line.contains(slow_webhook.as_str())).collect();
+    assert_eq!(lines.len(), 2, "{screen}");
+    assert!(screen.contains("held jobs") && screen.contains(&format!("paused  {held}")), "{screen}");
 }

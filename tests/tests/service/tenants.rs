@@ -2,7 +2,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    process::Stdio,
     time::Duration,
 };
 
@@ -13,8 +12,8 @@ use end_to_end::{
     events::Event,
     history,
     receiver::{Behaviour, Receiver, Reply, always, behaviour},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, System, TestSystem, metric},
+    wait::{SOON, eventually, until},
 };
 use ledger::{Actor, Erased, Ledger, SETTLING};
 use tokio::process::Command;
@@ -131,57 +130,54 @@ async fn skipped(dispatcher: SocketAddr, reason: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_that_leaves_is_stopped_and_erased_and_others_keep_what_they_have() {
     let options = Options { schedule: "1h,2h,3h,4h,5h,6h", ..Options::default() };
-    System::prepared(options, async |system| {
-        system.start(Service::Api).await;
-        let ingest = system.start(Service::Ingest).await;
-        let dispatcher = system.start(Service::Dispatcher).await;
-        let (leaves, stays) = (Settled::new(&system).await, Settled::new(&system).await);
-        let id = leaves.tenant.to_string();
-        let (deliveries, events) = leaves.ids(&system).await;
-        let (others_deliveries, others_events) = stays.ids(&system).await;
-        let before = stays.rows(&system, &others_deliveries, &others_events).await;
-        let full = leaves.rows(&system, &deliveries, &events).await;
-        assert!(is_full(&full) && is_full(&before), "a table has no row that would have to go: {full:?}");
-        // The job of the retry, which the broker holds for an hour.
-        let retry = system.retry_queues().remove(0);
-        system.upstream.wait_ready(&retry, 2, SOON).await;
+    let system = TestSystem::prepared(options).await;
+    system.start(Service::Api).await;
+    let ingest = system.start(Service::Ingest).await;
+    let dispatcher = system.start(Service::Dispatcher).await;
+    let (leaves, stays) = (Settled::new(&system).await, Settled::new(&system).await);
+    let id = leaves.tenant.to_string();
+    let (deliveries, events) = leaves.ids(&system).await;
+    let (others_deliveries, others_events) = stays.ids(&system).await;
+    let before = stays.rows(&system, &others_deliveries, &others_events).await;
+    let full = leaves.rows(&system, &deliveries, &events).await;
+    assert!(is_full(&full) && is_full(&before), "a table has no row that would have to go: {full:?}");
+    // The job of the retry, which the broker holds for an hour.
+    let retry = system.retry_queues().remove(0);
+    system.upstream.wait_ready(&retry, 2, SOON).await;
 
-        // Nothing is done by mistake.
-        let (code, out, err) = tenant(&system, &["erase", &id, "--yes"]).await;
-        assert!(code == 1 && out.is_empty() && err.contains(&format!("webhookctl tenant stop {id}")), "{out}{err}");
-        let (code, out, err) = tenant(&system, &["stop", &id]).await;
-        assert!(code == 1 && err.contains("--yes") && leaves.webhooks.iter().all(|webhook| out.contains(webhook)));
-        let (code, out, err) = tenant(&system, &["stop", &id, "--dry-run"]).await;
-        assert!((code, err.as_str()) == (0, "") && out.contains("2 webhook(s)"), "{out}{err}");
-        assert_eq!(leaves.rows(&system, &deliveries, &events).await, full);
-        let (code, _, err) = tenant(&system, &["stop", &Uuid::new_v4().to_string(), "--yes"]).await;
-        assert!(code == 1 && err.contains("knows no webhook"), "{err}");
+    // Nothing is done by mistake.
+    let (code, out, err) = tenant(&system, &["erase", &id, "--yes"]).await;
+    assert!(code == 1 && out.is_empty() && err.contains(&format!("webhookctl tenant stop {id}")), "{out}{err}");
+    let (code, out, err) = tenant(&system, &["stop", &id]).await;
+    assert!(code == 1 && err.contains("--yes") && leaves.webhooks.iter().all(|webhook| out.contains(webhook)));
+    let (code, out, err) = tenant(&system, &["stop", &id, "--dry-run"]).await;
+    assert!((code, err.as_str()) == (0, "") && out.contains("2 webhook(s)"), "{out}{err}");
+    assert_eq!(leaves.rows(&system, &deliveries, &events).await, full);
+    let (code, _, err) = tenant(&system, &["stop", &Uuid::new_v4().to_string(), "--yes"]).await;
+    assert!(code == 1 && err.contains("knows no webhook"), "{err}");
 
-        stops(&system, &leaves, ingest).await;
-        let rest = erases(&system, &leaves, (&deliveries, &events), dispatcher).await;
-        assert!(rest.is_empty(), "{rest:?}");
-        assert_eq!(stays.rows(&system, &others_deliveries, &others_events).await, before);
-        assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
+    stops(&system, &leaves, ingest).await;
+    let rest = erases(&system, &leaves, (&deliveries, &events), dispatcher).await;
+    assert!(rest.is_empty(), "{rest:?}");
+    assert_eq!(stays.rows(&system, &others_deliveries, &others_events).await, before);
+    assert_eq!(system.upstream.ready(&system.names.dead()).await, 0);
 
-        // The job comes too late, as after an early erasure. It is parked, and not tried.
-        let mut jobs = Vec::new();
-        while let Some(message) = system.upstream.take(&retry).await {
-            jobs.push(message.delivery.data);
-        }
-        let theirs =
-            jobs.iter().find(|job| deliveries.iter().any(|id| String::from_utf8_lossy(job).contains(id.as_str())));
-        let (queue, exchange) = (system.names.main(), system.names.exchange());
-        system.upstream.publish_to(&exchange, &queue, theirs.unwrap()).await;
-        system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
-        assert_eq!(skipped(dispatcher, "unknown_delivery").await, 1.0);
-        assert_eq!(leaves.receivers.each_ref().map(|receiver| receiver.received().len()), [1, 1]);
+    // The job comes too late, as after an early erasure. It is parked, and not tried.
+    let mut jobs = Vec::new();
+    while let Some(message) = system.upstream.take(&retry).await {
+        jobs.push(message.delivery.data);
+    }
+    let theirs = jobs.iter().find(|job| deliveries.iter().any(|id| String::from_utf8_lossy(job).contains(id.as_str())));
+    let (queue, exchange) = (system.names.main(), system.names.exchange());
+    system.upstream.publish_to(&exchange, &queue, theirs.unwrap()).await;
+    system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
+    assert_eq!(skipped(dispatcher, "unknown_delivery").await, 1.0);
+    assert_eq!(leaves.receivers.each_ref().map(|receiver| receiver.received().len()), [1, 1]);
 
-        let (code, out, err) = tenant(&system, &["erase", &id, "--yes"]).await;
-        assert!(code == 0 && out.contains("erased: nothing"), "it can be run again: {out}{err}");
-        stays.publish(&system).await;
-        stays.receivers[0].wait_for(2, SOON).await;
-    })
-    .await;
+    let (code, out, err) = tenant(&system, &["erase", &id, "--yes"]).await;
+    assert!(code == 0 && out.contains("erased: nothing"), "it can be run again: {out}{err}");
+    stays.publish(&system).await;
+    stays.receivers[0].wait_for(2, SOON).await;
 }
 
 /// Stops the tenant. Nothing waits any more, and a new event makes no delivery.
@@ -201,8 +197,7 @@ async fn stops(system: &System, leaves: &Settled, ingest: SocketAddr) {
     let deliveries = count("deliveries WHERE true").await;
     leaves.publish(system).await;
     let unwanted = r#"webhooks_ingest_events_total{outcome="unwanted"}"#;
-    eventually("nobody wants the event", SOON, || async { (metric(ingest, unwanted).await >= 1.0).then_some(()) })
-        .await;
+    until("nobody wants the event", SOON, || async { metric(ingest, unwanted).await >= 1.0 }).await;
     assert_eq!(count("deliveries WHERE true").await, deliveries);
     let (code, out, err) = tenant(system, &["stop", &id]).await;
     assert!(code == 0 && out.contains("0 webhook(s) are deleted, 2 had been before"), "{out}{err}");
@@ -299,14 +294,12 @@ async fn erases(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_table_is_erased_or_keeps_nothing_of_a_tenant() {
-    System::shared(async |system| {
-        let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
+    let system = TestSystem::shared().await;
+    let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
                       AND relnamespace = 'public'::regnamespace";
-        let present: BTreeSet<String> = system.sql(tables).await.iter().map(|row| row.get(0)).collect();
-        let erased: BTreeSet<String> = ledger::erased_tables().map(str::to_owned).collect();
-        assert_eq!(present, erased, "a table is missing in ledger/src/admin/erasure.rs, or one is gone");
-    })
-    .await;
+    let present: BTreeSet<String> = system.sql(tables).await.iter().map(|row| row.get(0)).collect();
+    let erased: BTreeSet<String> = ledger::erased_tables().map(str::to_owned).collect();
+    assert_eq!(present, erased, "a table is missing in ledger/src/admin/erasure.rs, or one is gone");
 }
 
 /// As if all webhooks were deleted so long ago that no ingest stores a delivery to them any more.
@@ -331,82 +324,77 @@ async fn deleted(ledger: &Ledger, tenant: Uuid, webhook: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_whose_delivery_is_erased_meanwhile_leaves_its_job_and_nothing_else() {
-    System::prepared(Options { timeout: "15s", ..Options::default() }, async |system| {
-        let gate = CancellationToken::new();
-        let opened = gate.clone();
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
-        let dispatcher = system.start(Service::Dispatcher).await;
-        let tenant = Uuid::new_v4();
-        let slow = behaviour(move |_, _| Reply::status(500).once(&opened));
-        let receiver = Receiver::start(&system.ca, slow);
-        let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
-        system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
-        eventually("the attempt is under way", SOON, || async { (receiver.arrived() == 1).then_some(()) }).await;
-        let ledger = system.ledger_as("eraser", 1);
-        deleted(&ledger, tenant, &webhook).await;
-        settled(&system, tenant).await;
-        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
-        while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
-        gate.cancel();
-        system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
-        assert_eq!(skipped(dispatcher, "unknown_delivery").await, 1.0);
-        for table in ["deliveries", "attempts", "events", "webhooks", "webhook_health", "webhook_stats"] {
-            assert_eq!(system.count(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(Options { timeout: "15s", ..Options::default() }).await;
+    let gate = CancellationToken::new();
+    let opened = gate.clone();
+    system.start(Service::Api).await;
+    system.start(Service::Ingest).await;
+    let dispatcher = system.start(Service::Dispatcher).await;
+    let tenant = Uuid::new_v4();
+    let slow = behaviour(move |_, _| Reply::status(500).once(&opened));
+    let receiver = Receiver::start(&system.ca, slow);
+    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await.id;
+    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant)]).await;
+    until("the attempt is under way", SOON, || async { receiver.arrived() == 1 }).await;
+    let ledger = system.ledger_as("eraser", 1);
+    deleted(&ledger, tenant, &webhook).await;
+    settled(&system, tenant).await;
+    let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
+    while ledger.erasure_step(&mut erasure).await.unwrap() != Erased::All {}
+    gate.cancel();
+    system.upstream.wait_ready(&system.names.dead(), 1, SOON).await;
+    assert_eq!(skipped(dispatcher, "unknown_delivery").await, 1.0);
+    for table in ["deliveries", "attempts", "events", "webhooks", "webhook_health", "webhook_stats"] {
+        assert_eq!(system.count(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steps_are_bounded_take_only_what_is_theirs_and_end_when_a_webhook_is_registered() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let (tenant, other) = (Uuid::new_v4(), Uuid::new_v4());
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        let kept = system.admin(other).await.create("https://localhost/", &["quote.closed"]).await.id;
-        history::made(&system, tenant, &webhook, 2_500, "'succeeded'").await;
-        history::made(&system, other, &kept, 10, "'succeeded'").await;
-        // Another tenant may be told of an event of the same id.
-        let same =
-            format!("SELECT occurred_at, id, '{other}', event_type, body FROM events WHERE tenant_id = '{tenant}'");
-        system.sql(&format!("INSERT INTO events (occurred_at, id, tenant_id, event_type, body) {same}")).await;
-        let ledger = system.ledger_as("eraser", 1);
-        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
-        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
-        deleted(&ledger, tenant, &webhook).await;
-        settled(&system, tenant).await;
-        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered, "it was deleted too late");
+    let system = TestSystem::prepared(Options::default()).await;
+    system.start(Service::Api).await;
+    let (tenant, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    let kept = system.admin(other).await.create("https://localhost/", &["quote.closed"]).await.id;
+    history::made(&system, tenant, &webhook, 2_500, "'succeeded'").await;
+    history::made(&system, other, &kept, 10, "'succeeded'").await;
+    // Another tenant may be told of an event of the same id.
+    let same = format!("SELECT occurred_at, id, '{other}', event_type, body FROM events WHERE tenant_id = '{tenant}'");
+    system.sql(&format!("INSERT INTO events (occurred_at, id, tenant_id, event_type, body) {same}")).await;
+    let ledger = system.ledger_as("eraser", 1);
+    let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
+    assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
+    deleted(&ledger, tenant, &webhook).await;
+    settled(&system, tenant).await;
+    assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered, "it was deleted too late");
 
-        let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
-        let Erased::Rows(first) = ledger.erasure_step(&mut erasure).await.unwrap() else { panic!("there is more") };
-        assert!(first.iter().all(|(_, rows)| *rows <= 1_000), "{first:?}");
-        let again = api.create("https://localhost/", &["quote.closed"]).await.id;
-        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
-        deleted(&ledger, tenant, &again).await;
-        assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered, "it was deleted too late");
-        // An ingest had read it as live, and stores this after its deletion.
-        history::made(&system, tenant, &again, 1, "'pending'").await;
-        let mut late = ledger.erasure_begin(tenant.into()).await.unwrap();
-        assert_eq!(ledger.erasure_step(&mut late).await.unwrap(), Erased::Registered, "an ingest may store more");
-        settled(&system, tenant).await;
-        let (mut erasure, mut gone) =
-            (ledger.erasure_begin(tenant.into()).await.unwrap(), BTreeMap::<_, usize>::from_iter(first));
-        loop {
-            match ledger.erasure_step(&mut erasure).await.unwrap() {
-                Erased::Rows(rows) => {
-                    assert!(rows.iter().all(|(_, rows)| *rows <= 5_000), "{rows:?}");
-                    rows.into_iter().for_each(|(table, rows)| *gone.entry(table).or_default() += rows);
-                }
-                other => break assert_eq!(other, Erased::All),
+    let mut erasure = ledger.erasure_begin(tenant.into()).await.unwrap();
+    let Erased::Rows(first) = ledger.erasure_step(&mut erasure).await.unwrap() else { panic!("there is more") };
+    assert!(first.iter().all(|(_, rows)| *rows <= 1_000), "{first:?}");
+    let again = api.create("https://localhost/", &["quote.closed"]).await.id;
+    assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered);
+    deleted(&ledger, tenant, &again).await;
+    assert_eq!(ledger.erasure_step(&mut erasure).await.unwrap(), Erased::Registered, "it was deleted too late");
+    // An ingest had read it as live, and stores this after its deletion.
+    history::made(&system, tenant, &again, 1, "'pending'").await;
+    let mut late = ledger.erasure_begin(tenant.into()).await.unwrap();
+    assert_eq!(ledger.erasure_step(&mut late).await.unwrap(), Erased::Registered, "an ingest may store more");
+    settled(&system, tenant).await;
+    let (mut erasure, mut gone) =
+        (ledger.erasure_begin(tenant.into()).await.unwrap(), BTreeMap::<_, usize>::from_iter(first));
+    loop {
+        match ledger.erasure_step(&mut erasure).await.unwrap() {
+            Erased::Rows(rows) => {
+                assert!(rows.iter().all(|(_, rows)| *rows <= 5_000), "{rows:?}");
+                rows.into_iter().for_each(|(table, rows)| *gone.entry(table).or_default() += rows);
             }
+            other => break assert_eq!(other, Erased::All),
         }
-        assert_eq!((gone["deliveries"], gone["events"], gone["webhooks"]), (2_501, 2_501, 2));
-        let count = async |what: &str| system.count(&format!("SELECT count(*) FROM {what}")).await;
-        assert_eq!((count("deliveries").await, count("events").await, count("webhooks").await), (10, 2_510, 1));
-    })
-    .await;
+    }
+    assert_eq!((gone["deliveries"], gone["events"], gone["webhooks"]), (2_501, 2_501, 2));
+    let count = async |what: &str| system.count(&format!("SELECT count(*) FROM {what}")).await;
+    assert_eq!((count("deliveries").await, count("events").await, count("webhooks").await), (10, 2_510, 1));
 }
 
 /// A webhook with deliveries that wait, deleted where no api-service cancels them.
@@ -420,49 +408,42 @@ async fn waits(system: &System, tenant: Uuid) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_of_a_tenant_whose_webhooks_are_deleted_cancels_what_waits_only_when_it_is_asked_to() {
-    System::prepared(Options::default(), async |system| {
-        let tenant_id = Uuid::new_v4();
-        waits(&system, tenant_id).await;
-        let id = tenant_id.to_string();
-        let waiting = async || system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await;
-        let (code, out, err) = tenant(&system, &["stop", &id, "--dry-run"]).await;
-        assert!((code, err.as_str()) == (0, "") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
-        let (code, out, err) = tenant(&system, &["stop", &id]).await;
-        assert!(code == 1 && err.contains("--yes") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
-        assert_eq!((waiting().await, system.count("SELECT count(*) FROM webhook_tasks").await), (3, 1));
-        let (code, out, err) = tenant(&system, &["stop", &id, "--yes"]).await;
-        assert!((code, err.as_str()) == (0, "") && out.contains("1 had been before"), "{out}{err}");
-        assert_eq!(waiting().await, 0);
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let tenant_id = Uuid::new_v4();
+    waits(&system, tenant_id).await;
+    let id = tenant_id.to_string();
+    let waiting = async || system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await;
+    let (code, out, err) = tenant(&system, &["stop", &id, "--dry-run"]).await;
+    assert!((code, err.as_str()) == (0, "") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
+    let (code, out, err) = tenant(&system, &["stop", &id]).await;
+    assert!(code == 1 && err.contains("--yes") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
+    assert_eq!((waiting().await, system.count("SELECT count(*) FROM webhook_tasks").await), (3, 1));
+    let (code, out, err) = tenant(&system, &["stop", &id, "--yes"]).await;
+    assert!((code, err.as_str()) == (0, "") && out.contains("1 had been before"), "{out}{err}");
+    assert_eq!(waiting().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_whose_steps_go_on_failing_says_so_and_ends() {
-    System::prepared(Options::default(), async |system| {
-        let tenant_id = Uuid::new_v4();
-        waits(&system, tenant_id).await;
-        // The second trigger has a failed step due again at once.
-        for (name, table, body) in [
-            ("fails", "deliveries", "RAISE 'the disk is broken'"),
-            ("is_due", "webhook_tasks", "NEW.leased_until := now(); RETURN NEW"),
-        ] {
-            system
-                .sql(&format!("CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; END $$"))
-                .await;
-            system
-                .sql(&format!("CREATE TRIGGER {name} BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()"))
-                .await;
-        }
-        let (code, out, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
-        assert!(code == 1 && out.contains("cancelled so far: 0 deliveries, and"), "{out}{err}");
-        assert!(
-            err.contains("run the command again to cancel the rest") && err.contains("the disk is broken"),
-            "{err}"
-        );
-        system.sql("DROP TRIGGER fails ON deliveries").await;
-        let (code, _, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
-        assert_eq!((code, err.as_str()), (0, ""));
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let tenant_id = Uuid::new_v4();
+    waits(&system, tenant_id).await;
+    // The second trigger has a failed step due again at once.
+    for (name, table, body) in [
+        ("fails", "deliveries", "RAISE 'the disk is broken'"),
+        ("is_due", "webhook_tasks", "NEW.leased_until := now(); RETURN NEW"),
+    ] {
+        system
+            .sql(&format!("CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; END $$"))
+            .await;
+        system
+            .sql(&format!("CREATE TRIGGER {name} BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()"))
+            .await;
+    }
+    let (code, out, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
+    assert!(code == 1 && out.contains("cancelled so far: 0 deliveries, and"), "{out}{err}");
+    assert!(err.contains("run the command again to cancel the rest") && err.contains("the disk is broken"), "{err}");
+    system.sql("DROP TRIGGER fails ON deliveries").await;
+    let (code, _, err) = tenant(&system, &["stop", &tenant_id.to_string(), "--yes"]).await;
+    assert_eq!((code, err.as_str()), (0, ""));
 }

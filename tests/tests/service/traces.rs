@@ -10,8 +10,8 @@ use end_to_end::{
     events::Event,
     processes::Process,
     receiver::{Receiver, always, fails_then_succeeds},
-    system::{Options, Service, System, metric},
-    wait::{SOON, eventually},
+    system::{Options, Service, System, TestSystem, metric},
+    wait::{SOON, eventually, until},
 };
 use lapin::types::AMQPValue;
 use serde_json::Value;
@@ -55,112 +55,104 @@ async fn stored(system: &System, event: Uuid) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_trace_of_an_event_is_in_ledger_and_logs_and_never_sent() {
-    System::prepared(logging_at("debug"), async |system| {
-        let tenant = Uuid::new_v4();
-        system.start(Service::Api).await;
-        let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
-        let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let ingest = Process::start("event-ingest", &system.variables).await;
-        let dispatcher = Process::start("dispatcher", &system.variables).await;
-        let traced = publish(&system, tenant, &[("traceparent", text(TRACE)), ("tracestate", text("a=1"))]).await;
-        let untraced = [
-            publish(&system, tenant, &[]).await,
-            publish(&system, tenant, &[("traceparent", text(&TRACE.to_uppercase()))]).await,
-            publish(&system, tenant, &[("traceparent", AMQPValue::ByteArray(TRACE.as_bytes().to_vec().into()))]).await,
-        ];
-        let attempts = until_said(&dispatcher, "attempted", 8).await;
+    let system = TestSystem::prepared(logging_at("debug")).await;
+    let tenant = Uuid::new_v4();
+    system.start(Service::Api).await;
+    let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
+    let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    let ingest = Process::start("event-ingest", &system.variables).await;
+    let dispatcher = Process::start("dispatcher", &system.variables).await;
+    let traced = publish(&system, tenant, &[("traceparent", text(TRACE)), ("tracestate", text("a=1"))]).await;
+    let untraced = [
+        publish(&system, tenant, &[]).await,
+        publish(&system, tenant, &[("traceparent", text(&TRACE.to_uppercase()))]).await,
+        publish(&system, tenant, &[("traceparent", AMQPValue::ByteArray(TRACE.as_bytes().to_vec().into()))]).await,
+    ];
+    let attempts = until_said(&dispatcher, "attempted", 8).await;
 
-        assert_eq!(stored(&system, traced).await.as_deref(), Some(TRACE));
-        for event in untraced {
-            assert_eq!(stored(&system, event).await, None, "{event}");
+    assert_eq!(stored(&system, traced).await.as_deref(), Some(TRACE));
+    for event in untraced {
+        assert_eq!(stored(&system, event).await, None, "{event}");
+    }
+    for message in ["an event came", "an event is judged"] {
+        for line in until_said(&ingest, message, 4).await {
+            let of_traced = line["event"] == traced.to_string();
+            assert_eq!(line.get("traceparent"), of_traced.then_some(&Value::from(TRACE)), "{line}");
         }
-        for message in ["an event came", "an event is judged"] {
-            for line in until_said(&ingest, message, 4).await {
-                let of_traced = line["event"] == traced.to_string();
-                assert_eq!(line.get("traceparent"), of_traced.then_some(&Value::from(TRACE)), "{line}");
-            }
-        }
-        let of_trace: Vec<_> = attempts.iter().filter(|line| line["span"]["traceparent"] == TRACE).collect();
-        let outcomes: Vec<_> = of_trace.iter().map(|line| (&line["span"]["attempt"], &line["outcome"])).collect();
-        assert_eq!(outcomes, [(&1.into(), &"status".into()), (&2.into(), &"success".into())]);
-        assert!(of_trace.iter().all(|line| line["span"]["webhook"] == webhook.id));
-        let without = attempts.iter().filter(|line| line["span"].get("traceparent").is_none());
-        assert_eq!(without.count(), 6, "{attempts:?}");
+    }
+    let of_trace: Vec<_> = attempts.iter().filter(|line| line["span"]["traceparent"] == TRACE).collect();
+    let outcomes: Vec<_> = of_trace.iter().map(|line| (&line["span"]["attempt"], &line["outcome"])).collect();
+    assert_eq!(outcomes, [(&1.into(), &"status".into()), (&2.into(), &"success".into())]);
+    assert!(of_trace.iter().all(|line| line["span"]["webhook"] == webhook.id));
+    let without = attempts.iter().filter(|line| line["span"].get("traceparent").is_none());
+    assert_eq!(without.count(), 6, "{attempts:?}");
 
-        let received = receiver.received();
-        assert_eq!(received.len(), 8);
-        for one in received {
-            assert_eq!((one.header("traceparent"), one.header("tracestate")), (None, None));
-            assert!(!format!("{one:?}").to_lowercase().contains(TRACE_ID), "{one:?}");
-            assert!(!String::from_utf8_lossy(&one.body).to_lowercase().contains(TRACE_ID));
-        }
-    })
-    .await;
+    let received = receiver.received();
+    assert_eq!(received.len(), 8);
+    for one in received {
+        assert_eq!((one.header("traceparent"), one.header("tracestate")), (None, None));
+        assert!(!format!("{one:?}").to_lowercase().contains(TRACE_ID), "{one:?}");
+        assert!(!String::from_utf8_lossy(&one.body).to_lowercase().contains(TRACE_ID));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rejection_and_a_drop_name_the_trace_at_the_usual_level() {
-    System::prepared(logging_at("info"), async |system| {
-        let tenant = Uuid::new_v4();
-        system.start(Service::Api).await;
-        let receiver = Receiver::start(&system.ca, always(500));
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let ingest = Process::start("event-ingest", &system.variables).await;
-        let dispatcher = Process::start("dispatcher", &system.variables).await;
-        system.upstream.publish_with("quote.closed", b"no event", &[("traceparent", text(TRACE))]).await;
-        system.upstream.publish_raw("quote.closed", b"no event either").await;
-        publish(&system, tenant, &[("traceparent", text(TRACE))]).await;
-        publish(&system, tenant, &[]).await;
+    let system = TestSystem::prepared(logging_at("info")).await;
+    let tenant = Uuid::new_v4();
+    system.start(Service::Api).await;
+    let receiver = Receiver::start(&system.ca, always(500));
+    system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    let ingest = Process::start("event-ingest", &system.variables).await;
+    let dispatcher = Process::start("dispatcher", &system.variables).await;
+    system.upstream.publish_with("quote.closed", b"no event", &[("traceparent", text(TRACE))]).await;
+    system.upstream.publish_raw("quote.closed", b"no event either").await;
+    publish(&system, tenant, &[("traceparent", text(TRACE))]).await;
+    publish(&system, tenant, &[]).await;
 
-        for (process, message) in [(&ingest, "an unusable event is rejected"), (&dispatcher, "dropped")] {
-            let lines = until_said(process, message, 2).await;
-            let traced = lines.iter().filter(|line| line["traceparent"] == TRACE).count();
-            let untraced = lines.iter().filter(|line| line.get("traceparent").is_none()).count();
-            assert_eq!((traced, untraced), (1, 1), "{lines:?}");
-            assert_eq!(process.logged().matches(TRACE_ID).count(), 1, "nothing else is said: {}", process.logged());
-        }
-    })
-    .await;
+    for (process, message) in [(&ingest, "an unusable event is rejected"), (&dispatcher, "dropped")] {
+        let lines = until_said(process, message, 2).await;
+        let traced = lines.iter().filter(|line| line["traceparent"] == TRACE).count();
+        let untraced = lines.iter().filter(|line| line.get("traceparent").is_none()).count();
+        assert_eq!((traced, untraced), (1, 1), "{lines:?}");
+        assert_eq!(process.logged().matches(TRACE_ID).count(), 1, "nothing else is said: {}", process.logged());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_of_two_traces_stays() {
-    System::prepared(logging_at("info"), async |system| {
-        let tenant = Uuid::new_v4();
-        system.start(Service::Api).await;
-        let ingest = system.start(Service::Ingest).await;
-        system.admin(tenant).await.create("https://localhost/hook", &["quote.closed"]).await;
-        let event = Event::now(EventType::QuoteClosed, tenant);
-        for (trace, outcome) in [(TRACE, "accepted"), (&TRACE.replace("4bf9", "4bfa"), "duplicate")] {
-            let headers = [("traceparent", text(trace))];
-            system.upstream.publish_with("quote.closed", &event.to_message(), &headers).await;
-            let judged = format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}");
-            eventually("it is judged", SOON, || async { (metric(ingest, &judged).await == 1.0).then_some(()) }).await;
-        }
-        assert_eq!(stored(&system, event.id).await.as_deref(), Some(TRACE));
-    })
-    .await;
+    let system = TestSystem::prepared(logging_at("info")).await;
+    let tenant = Uuid::new_v4();
+    system.start(Service::Api).await;
+    let ingest = system.start(Service::Ingest).await;
+    system.admin(tenant).await.create("https://localhost/hook", &["quote.closed"]).await;
+    let event = Event::now(EventType::QuoteClosed, tenant);
+    for (trace, outcome) in [(TRACE, "accepted"), (&TRACE.replace("4bf9", "4bfa"), "duplicate")] {
+        let headers = [("traceparent", text(trace))];
+        system.upstream.publish_with("quote.closed", &event.to_message(), &headers).await;
+        let judged = format!("webhooks_ingest_events_total{{outcome=\"{outcome}\"}}");
+        until("it is judged", SOON, || async { metric(ingest, &judged).await == 1.0 }).await;
+    }
+    assert_eq!(stored(&system, event.id).await.as_deref(), Some(TRACE));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_cannot_be_stored_is_named_by_its_trace() {
-    System::prepared(logging_at("info"), async |system| {
-        let tenant = Uuid::new_v4();
-        system.start(Service::Api).await;
-        system.admin(tenant).await.create("https://localhost/hook", &["quote.closed"]).await;
-        let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$; \
+    let system = TestSystem::prepared(logging_at("info")).await;
+    let tenant = Uuid::new_v4();
+    system.start(Service::Api).await;
+    system.admin(tenant).await.create("https://localhost/hook", &["quote.closed"]).await;
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$; \
                       CREATE TRIGGER refuse BEFORE INSERT ON events EXECUTE FUNCTION refuse()";
-        drop(system.database_session(refuse).await);
-        let ingest = Process::start("event-ingest", &system.variables).await;
-        let event = publish(&system, tenant, &[("traceparent", text(TRACE))]).await;
-        let failed = || said(&ingest, "storing events failed; trying again");
-        let failed = eventually("it fails", SOON, || async { failed().pop() }).await;
-        assert_eq!((&failed["span"]["traceparent"], &failed["level"]), (&TRACE.into(), &"WARN".into()), "{failed}");
+    drop(system.database_session(refuse).await);
+    let ingest = Process::start("event-ingest", &system.variables).await;
+    let event = publish(&system, tenant, &[("traceparent", text(TRACE))]).await;
+    let failed = || said(&ingest, "storing events failed; trying again");
+    let failed = eventually("it fails", SOON, || async { failed().pop() }).await;
+    assert_eq!((&failed["span"]["traceparent"], &failed["level"]), (&TRACE.into(), &"WARN".into()), "{failed}");
 
-        system.sql("DROP TRIGGER refuse ON events").await;
-        let all = "SELECT count(*) FROM events";
-        eventually("it is stored", SOON, || async { (system.count(all).await == 1).then_some(()) }).await;
-        assert_eq!(stored(&system, event).await.as_deref(), Some(TRACE));
-    })
-    .await;
+    system.sql("DROP TRIGGER refuse ON events").await;
+    let all = "SELECT count(*) FROM events";
+    until("it is stored", SOON, || async { system.count(all).await == 1 }).await;
+    assert_eq!(stored(&system, event).await.as_deref(), Some(TRACE));
 }

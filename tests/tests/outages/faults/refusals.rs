@@ -201,7 +201,7 @@ async fn a_user_that_may_read_the_seven_routing_keys_only_is_served() {
     servers.rabbitmqctl(&["set_topic_permissions", &user, exchange, ".*", &format!("^({keys})$")]);
     let (scheme, place) = system.amqp_url.split_once("://").unwrap();
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-    let mut variables = system.with(&[("BROKER__URL", &format!("{scheme}://{user}:word@{place}"))]);
+    let variables = system.with(&[("BROKER__URL", &format!("{scheme}://{user}:word@{place}"))]);
     system.start(Service::Api).await;
     let (receiver, tenant) = healthy(&system).await;
     let dispatcher = Process::start(DISPATCHER, &variables).await;

@@ -10,8 +10,8 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, Reply, behaviour},
     servers::{PrivateServers, Server},
-    system::{Options, Service, System},
-    wait::eventually,
+    system::{Options, Service, System, TestSystem},
+    wait::{eventually, until},
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -46,67 +46,63 @@ fn options(servers: &PrivateServers) -> Options {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_broker_loses_its_disk_in_the_middle_of_5000_deliveries_all_arrive_on_their_schedule() {
     let servers = PrivateServers::borrow().await;
-    System::prepared(options(&servers), async |system| {
-        let tenant = Uuid::new_v4();
-        let receiver = failing_twice(&system);
-        system.start(Service::Api).await;
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        system.start(Service::Ingest).await;
-        for _ in 0..2 {
-            system.start(Service::Dispatcher).await;
-        }
-        let began = Instant::now();
-        let note = |what: &str| println!("{what} after {:.1} s", began.elapsed().as_secs_f64());
-        // A third fails twice and waits, a third succeeds, and the last third is not tried yet.
-        let numbered = |range: std::ops::Range<usize>| range.map(|n| event(tenant, n)).collect::<Vec<_>>();
-        system.upstream.publish(&numbered(0..2 * THIRD)).await;
-        receiver.wait_for(3 * THIRD, LONG).await;
-        note("a third has failed twice");
-        system.stop(Service::Dispatcher).await;
-        system.upstream.publish(&numbered(2 * THIRD..ALL)).await;
-        let stored = "SELECT count(*) FROM deliveries";
-        eventually("all are stored", LONG, || async { (system.count(stored).await == ALL as i64).then_some(()) }).await;
-        for service in [Service::Ingest, Service::Api] {
-            system.stop(service).await;
-        }
-        let waiting = system
-            .sql("SELECT id::text, next_attempt_at FROM deliveries WHERE state = 'retrying' AND attempts = 2")
-            .await;
-        let due: HashMap<String, OffsetDateTime> = waiting.iter().map(|row| (row.get(0), moment(row.get(1)))).collect();
-        assert_eq!(due.len(), THIRD);
-        let (before, lost_at) = (system.generations().await, OffsetDateTime::now_utc());
-        note("all is stopped");
-        servers.lose_brokers_disk();
-        servers.restart(Server::Rabbitmq);
-        let back = Instant::now();
-        let soonest = due.values().min().unwrap();
-        note("the broker is back");
-        println!("the first retry is due in {}", *soonest - OffsetDateTime::now_utc());
-        // It publishes the jobs that dispatchers hold, as so many come for one webhook.
-        system.start(Service::Api).await;
-        let mut ingests = Vec::new();
-        for _ in 0..2 {
-            ingests.push(system.start(Service::Ingest).await);
-            system.start(Service::Dispatcher).await;
-        }
-        let tried = "SELECT count(*) FROM deliveries WHERE attempts > 0";
-        eventually("all are tried", 3 * LONG, || async { (system.count(tried).await == ALL as i64).then_some(()) })
-            .await;
-        println!("what had not been tried has arrived {:.1} s after the broker was back", back.elapsed().as_secs_f64());
-        let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-        eventually("all succeed", LONG * 2, || async { (system.count(done).await == ALL as i64).then_some(()) }).await;
+    let system = TestSystem::prepared(options(&servers)).await;
+    let tenant = Uuid::new_v4();
+    let receiver = failing_twice(&system);
+    system.start(Service::Api).await;
+    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    system.start(Service::Ingest).await;
+    for _ in 0..2 {
+        system.start(Service::Dispatcher).await;
+    }
+    let began = Instant::now();
+    let note = |what: &str| println!("{what} after {:.1} s", began.elapsed().as_secs_f64());
+    // A third fails twice and waits, a third succeeds, and the last third is not tried yet.
+    let numbered = |range: std::ops::Range<usize>| range.map(|n| event(tenant, n)).collect::<Vec<_>>();
+    system.upstream.publish(&numbered(0..2 * THIRD)).await;
+    receiver.wait_for(3 * THIRD, LONG).await;
+    note("a third has failed twice");
+    system.stop(Service::Dispatcher).await;
+    system.upstream.publish(&numbered(2 * THIRD..ALL)).await;
+    let stored = "SELECT count(*) FROM deliveries";
+    until("all are stored", LONG, || async { system.count(stored).await == ALL as i64 }).await;
+    for service in [Service::Ingest, Service::Api] {
+        system.stop(service).await;
+    }
+    let waiting =
+        system.sql("SELECT id::text, next_attempt_at FROM deliveries WHERE state = 'retrying' AND attempts = 2").await;
+    let due: HashMap<String, OffsetDateTime> = waiting.iter().map(|row| (row.get(0), moment(row.get(1)))).collect();
+    assert_eq!(due.len(), THIRD);
+    let (before, lost_at) = (system.generations().await, OffsetDateTime::now_utc());
+    note("all is stopped");
+    servers.lose_brokers_disk();
+    servers.restart(Server::Rabbitmq);
+    let back = Instant::now();
+    let soonest = due.values().min().unwrap();
+    note("the broker is back");
+    println!("the first retry is due in {}", *soonest - OffsetDateTime::now_utc());
+    // It publishes the jobs that dispatchers hold, as so many come for one webhook.
+    system.start(Service::Api).await;
+    let mut ingests = Vec::new();
+    for _ in 0..2 {
+        ingests.push(system.start(Service::Ingest).await);
+        system.start(Service::Dispatcher).await;
+    }
+    let tried = "SELECT count(*) FROM deliveries WHERE attempts > 0";
+    eventually("all are tried", 3 * LONG, || async { (system.count(tried).await == ALL as i64).then_some(()) }).await;
+    println!("what had not been tried has arrived {:.1} s after the broker was back", back.elapsed().as_secs_f64());
+    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
+    eventually("all succeed", LONG * 2, || async { (system.count(done).await == ALL as i64).then_some(()) }).await;
 
-        judge(&receiver, &due, lost_at);
-        let (mut jobs, mut leaders) = (0.0, 0.0);
-        for ingest in ingests {
-            jobs += again(ingest, "broker_lost").await;
-            leaders += metric(ingest, "webhooks_maintenance_leader").await;
-        }
-        assert_eq!((jobs, leaders), ((ALL - THIRD) as f64, 1.0));
-        let after = system.generations().await;
-        assert!(after.len() == 1 && before.len() == 1 && after != before);
-    })
-    .await;
+    judge(&receiver, &due, lost_at);
+    let (mut jobs, mut leaders) = (0.0, 0.0);
+    for ingest in ingests {
+        jobs += again(ingest, "broker_lost").await;
+        leaders += metric(ingest, "webhooks_maintenance_leader").await;
+    }
+    assert_eq!((jobs, leaders), ((ALL - THIRD) as f64, 1.0));
+    let after = system.generations().await;
+    assert!(after.len() == 1 && before.len() == 1 && after != before);
 }
 
 /// Asserts that after the loss every retry is on its schedule, and everything that waited came exactly once.

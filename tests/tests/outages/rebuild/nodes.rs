@@ -10,8 +10,8 @@ use end_to_end::{
     outsider::Outsider,
     proxy::{Mode, Proxy},
     receiver::{Receiver, always},
-    system::{Service, System},
-    wait::{SOON, eventually},
+    system::{Service, System, TestSystem},
+    wait::{SOON, until},
 };
 use service_kit::Settings;
 use uuid::Uuid;
@@ -89,58 +89,52 @@ async fn generation(system: &System) -> Vec<Uuid> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blank_node_among_the_addresses_gets_no_queue_and_starts_no_rebuild() {
-    System::prepared(options(), async |system| {
-        let generation = generation(&system).await;
-        let (blank, beside) = blank_beside(&system.amqp_url).await;
-        let (main, through) = Proxy::before(&system.amqp_url);
-        let mut scene = Scene::open(&system, &format!("{beside},{through}")).await;
-        scene.delivers().await;
+    let system = TestSystem::prepared(options()).await;
+    let generation = generation(&system).await;
+    let (blank, beside) = blank_beside(&system.amqp_url).await;
+    let (main, through) = Proxy::before(&system.amqp_url);
+    let mut scene = Scene::open(&system, &format!("{beside},{through}")).await;
+    scene.delivers().await;
 
-        main.set(Mode::Refuse);
-        more_passes(scene.ingest, "failed", 5.0).await;
-        main.set(Mode::Pass);
+    main.set(Mode::Refuse);
+    more_passes(scene.ingest, "failed", 5.0).await;
+    main.set(Mode::Pass);
 
-        scene.delivers().await;
-        scene.is_never_rebuilt(&generation).await;
-        assert_eq!(queues(&blank), "");
-    })
-    .await;
+    scene.delivers().await;
+    scene.is_never_rebuilt(&generation).await;
+    assert_eq!(queues(&blank), "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_does_one_behind_a_balancer() {
-    System::prepared(options(), async |system| {
-        let generation = generation(&system).await;
-        let (blank, beside) = blank_beside(&system.amqp_url).await;
-        let (balancer, through) = Proxy::balancing(&format!("{},{beside}", system.amqp_url));
-        let mut scene = Scene::open(&system, &through).await;
-        for _ in 0..5 {
-            balancer.cut();
-            scene.delivers().await;
-            scene.is_never_rebuilt(&generation).await;
-        }
-        assert_eq!(queues(&blank), "");
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let generation = generation(&system).await;
+    let (blank, beside) = blank_beside(&system.amqp_url).await;
+    let (balancer, through) = Proxy::balancing(&format!("{},{beside}", system.amqp_url));
+    let mut scene = Scene::open(&system, &through).await;
+    for _ in 0..5 {
+        balancer.cut();
+        scene.delivers().await;
+        scene.is_never_rebuilt(&generation).await;
+    }
+    assert_eq!(queues(&blank), "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_counts_when_more_than_half_of_the_nodes_confirm_it() {
-    System::prepared(options(), async |system| {
-        generation(&system).await;
-        let ((first, one), (_second, other)) = (Proxy::before(&system.amqp_url), Proxy::before(&system.amqp_url));
-        let mut scene = Scene::open(&system, &format!("{one},{other}")).await;
-        first.set(Mode::Refuse);
-        system.lose_generation().await;
-        more_passes(scene.ingest, "doubtful", 5.0).await;
-        assert_eq!(passes(scene.ingest, "rebuilt").await, 0.0, "the node that does not answer may have it");
+    let system = TestSystem::prepared(options()).await;
+    generation(&system).await;
+    let ((first, one), (_second, other)) = (Proxy::before(&system.amqp_url), Proxy::before(&system.amqp_url));
+    let mut scene = Scene::open(&system, &format!("{one},{other}")).await;
+    first.set(Mode::Refuse);
+    system.lose_generation().await;
+    more_passes(scene.ingest, "doubtful", 5.0).await;
+    assert_eq!(passes(scene.ingest, "rebuilt").await, 0.0, "the node that does not answer may have it");
 
-        first.set(Mode::Pass);
-        let ingest = scene.ingest;
-        eventually("it is rebuilt", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) }).await;
-        scene.delivers().await;
-    })
-    .await;
+    first.set(Mode::Pass);
+    let ingest = scene.ingest;
+    until("it is rebuilt", SOON, || async { passes(ingest, "rebuilt").await > 0.0 }).await;
+    scene.delivers().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,8 +6,8 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
-    system::{Service, System},
-    wait::{SOON, eventually},
+    system::{Service, System, TestSystem},
+    wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
 
@@ -26,26 +26,24 @@ fn fired_before(tenant: Uuid, age: time::Duration) -> Event {
 /// Waits before the cursor: the index alone finds it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_job_of_an_old_event_and_of_its_resend_are_found_when_they_are_lost() {
-    System::prepared(options(), async |system| {
-        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
-        more_passes(ingest, "done", 10.0).await;
-        let consumers = Consumers::start(&system).await;
-        system.upstream.publish(&[fired_before(tenant, FIVE_DAYS)]).await;
-        consumers.wait_for(1).await;
-        assert_eq!(system.count("SELECT count(*) FROM unsuccessful_deliveries WHERE state = 'pending'").await, 1);
-        consumers.wait_for(1).await;
-        are_back(ingest, 1.0).await;
+    let system = TestSystem::prepared(options()).await;
+    let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
+    more_passes(ingest, "done", 10.0).await;
+    let consumers = Consumers::start(&system).await;
+    system.upstream.publish(&[fired_before(tenant, FIVE_DAYS)]).await;
+    consumers.wait_for(1).await;
+    assert_eq!(system.count("SELECT count(*) FROM unsuccessful_deliveries WHERE state = 'pending'").await, 1);
+    consumers.wait_for(1).await;
+    are_back(ingest, 1.0).await;
 
-        system.sql("UPDATE deliveries SET state = 'dropped', attempts = 1, next_attempt_at = NULL").await;
-        let ids = system.sql("SELECT webhook_id::text, id::text FROM deliveries").await;
-        let (webhook, id) = (ids[0].get::<_, &str>(0), ids[0].get::<_, &str>(1));
-        let path = format!("/api/v1/webhooks/{webhook}/deliveries/{id}/resend/");
-        assert_eq!(system.admin(tenant).await.ask(&path).await.status, 202);
-        // The resend's job, and its copy.
-        consumers.wait_for(2).await;
-        are_back(ingest, 2.0).await;
-    })
-    .await;
+    system.sql("UPDATE deliveries SET state = 'dropped', attempts = 1, next_attempt_at = NULL").await;
+    let ids = system.sql("SELECT webhook_id::text, id::text FROM deliveries").await;
+    let (webhook, id) = (ids[0].get::<_, &str>(0), ids[0].get::<_, &str>(1));
+    let path = format!("/api/v1/webhooks/{webhook}/deliveries/{id}/resend/");
+    assert_eq!(system.admin(tenant).await.ask(&path).await.status, 202);
+    // The resend's job, and its copy.
+    consumers.wait_for(2).await;
+    are_back(ingest, 2.0).await;
 }
 
 /// Adds untried deliveries to the tenant's webhook, whose events fired at `at`, in SQL and of the number `i` from 1 on.
@@ -77,76 +75,71 @@ async fn is_indexed(system: &System, hours: u32) -> Option<()> {
 /// Nobody has led for three days, and jobs were lost meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_three_days_without_a_leader_the_lost_jobs_of_all_days_come_back() {
-    System::prepared(options(), async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.start(Service::Api).await;
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-        let four_days_ago = (time::OffsetDateTime::now_utc() - time::Duration::days(4)).date();
-        let ledger = system.ledger_as("absent", 1);
-        let Ok(mut leader) = ledger.candidate().await.unwrap().lead().await.unwrap() else { panic!("another leads") };
-        leader.partitions_ensure(four_days_ago).await.unwrap();
-        drop(leader);
-        // One every nine minutes.
-        let fired = "now() - interval '3 days' + i * interval '9 minutes'";
-        add_untried(&system, tenant, 480, fired, fired).await;
-        let consumers = Consumers::start(&system).await;
-        let ingest = system.start(Service::Ingest).await;
-        are_back(ingest, 480.0).await;
-        let jobs: HashSet<_> = consumers.wait_for(480).await.into_iter().map(|job| job.delivery).collect();
-        assert_eq!(jobs.len(), 480, "each once");
-        eventually("the cursor has come to 25 hours ago", SOON, || is_indexed(&system, 26)).await;
-        let due = "SELECT count(*) FROM deliveries WHERE next_attempt_at = created_at \
+    let system = TestSystem::prepared(options()).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    system.start(Service::Api).await;
+    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+    let four_days_ago = (time::OffsetDateTime::now_utc() - time::Duration::days(4)).date();
+    let ledger = system.ledger_as("absent", 1);
+    let Ok(mut leader) = ledger.candidate().await.unwrap().lead().await.unwrap() else { panic!("another leads") };
+    leader.partitions_ensure(four_days_ago).await.unwrap();
+    drop(leader);
+    // One every nine minutes.
+    let fired = "now() - interval '3 days' + i * interval '9 minutes'";
+    add_untried(&system, tenant, 480, fired, fired).await;
+    let consumers = Consumers::start(&system).await;
+    let ingest = system.start(Service::Ingest).await;
+    are_back(ingest, 480.0).await;
+    let jobs: HashSet<_> = consumers.wait_for(480).await.into_iter().map(|job| job.delivery).collect();
+    assert_eq!(jobs.len(), 480, "each once");
+    eventually("the cursor has come to 25 hours ago", SOON, || is_indexed(&system, 26)).await;
+    let due = "SELECT count(*) FROM deliveries WHERE next_attempt_at = created_at \
                    AND id < (SELECT indexed_before FROM broker_generation)";
-        let untried = "SELECT count(*) FROM deliveries WHERE next_attempt_at IS NULL \
+    let untried = "SELECT count(*) FROM deliveries WHERE next_attempt_at IS NULL \
                        AND id >= (SELECT indexed_before FROM broker_generation)";
-        let (due, untried) = (system.count(due).await, system.count(untried).await);
-        assert!(due + untried == 480 && untried > 100, "{due} have a due time, {untried} do not");
-        let three_days = 3.0 * 86_400.0 - 600.0;
-        eventually("the oldest is shown", SOON, || async { (oldest(ingest).await > three_days).then_some(()) }).await;
-        consumers.close().await;
-    })
-    .await;
+    let (due, untried) = (system.count(due).await, system.count(untried).await);
+    assert!(due + untried == 480 && untried > 100, "{due} have a due time, {untried} do not");
+    let three_days = 3.0 * 86_400.0 - 600.0;
+    until("the oldest is shown", SOON, || async { oldest(ingest).await > three_days }).await;
+    consumers.close().await;
 }
 
 /// The event was young enough to need no due time when its transaction began, half an hour ago.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_that_is_committed_half_an_hour_late_is_found_at_the_border_of_a_day() {
-    System::prepared(options(), async |system| {
-        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
-        eventually("the cursor has come to 25 hours ago", SOON, || is_indexed(&system, 26)).await;
-        let began = "now() - interval '30 minutes'";
-        add_untried(&system, tenant, 1, &format!("{began} - interval '1 day' + interval '1 minute'"), began).await;
-        let consumers = Consumers::start(&system).await;
-        are_back(ingest, 1.0).await;
-        consumers.wait_for(1).await;
-        // The leader looks again at the most overdue one that it knows, and at those that follow.
-        system.sql("UPDATE deliveries SET state = 'succeeded'").await;
-        eventually("it knows none", SOON, || async { (oldest(ingest).await == 0.0).then_some(()) }).await;
-        system.upstream.publish(&[fired_before(tenant, time::Duration::HOUR)]).await;
-        consumers.wait_for(2).await;
-        are_back(ingest, 2.0).await;
-        consumers.close().await;
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
+    eventually("the cursor has come to 25 hours ago", SOON, || is_indexed(&system, 26)).await;
+    let began = "now() - interval '30 minutes'";
+    add_untried(&system, tenant, 1, &format!("{began} - interval '1 day' + interval '1 minute'"), began).await;
+    let consumers = Consumers::start(&system).await;
+    are_back(ingest, 1.0).await;
+    consumers.wait_for(1).await;
+    // The leader looks again at the most overdue one that it knows, and at those that follow.
+    system.sql("UPDATE deliveries SET state = 'succeeded'").await;
+    until("it knows none", SOON, || async { oldest(ingest).await == 0.0 }).await;
+    system.upstream.publish(&[fired_before(tenant, time::Duration::HOUR)]).await;
+    consumers.wait_for(2).await;
+    are_back(ingest, 2.0).await;
+    consumers.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_the_broker_loses_its_disk_untried_deliveries_of_two_days_and_of_tomorrow_come_back() {
-    System::prepared(patient(), async |system| {
-        let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
-        eventually("the cursor has come to 25 hours ago", SOON, || is_indexed(&system, 26)).await;
-        // Of a day and a half ago to tomorrow: the first ones got their due times a moment ago.
-        add_untried(&system, tenant, 1_000, "now() - interval '36 hours' + i * interval '3.5 minutes'", "now()").await;
-        let indexed = "UPDATE deliveries SET next_attempt_at = created_at WHERE id < (SELECT indexed_before FROM broker_generation)";
-        system.sql(indexed).await;
-        let consumers = Consumers::start(&system).await;
-        system.lose_generation().await;
-        eventually("the rebuild is done", SOON, || async { (passes(ingest, "rebuilt").await > 0.0).then_some(()) }).await;
-        let jobs = consumers.wait_for(1_000).await;
-        let distinct: HashSet<_> = jobs.iter().map(|job| job.delivery).collect();
-        assert_eq!((jobs.len(), distinct.len()), (1_000, 1_000));
-        assert_eq!(again(ingest, "broker_lost").await, 1_000.0);
-        consumers.close().await;
-    })
-    .await;
+    let system = TestSystem::prepared(patient()).await;
+    let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
+    eventually("the cursor has come to 25 hours ago", SOON, || is_indexed(&system, 26)).await;
+    // Of a day and a half ago to tomorrow: the first ones got their due times a moment ago.
+    add_untried(&system, tenant, 1_000, "now() - interval '36 hours' + i * interval '3.5 minutes'", "now()").await;
+    let indexed =
+        "UPDATE deliveries SET next_attempt_at = created_at WHERE id < (SELECT indexed_before FROM broker_generation)";
+    system.sql(indexed).await;
+    let consumers = Consumers::start(&system).await;
+    system.lose_generation().await;
+    until("the rebuild is done", SOON, || async { passes(ingest, "rebuilt").await > 0.0 }).await;
+    let jobs = consumers.wait_for(1_000).await;
+    let distinct: HashSet<_> = jobs.iter().map(|job| job.delivery).collect();
+    assert_eq!((jobs.len(), distinct.len()), (1_000, 1_000));
+    assert_eq!(again(ingest, "broker_lost").await, 1_000.0);
+    consumers.close().await;
 }

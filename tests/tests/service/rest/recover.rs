@@ -227,32 +227,30 @@ async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recoveries_of_two_tenants_take_turns() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let (many, one) = (Uuid::new_v4(), Uuid::new_v4());
-        let mut webhooks = Vec::new();
-        for tenant in [many, many, many, one] {
-            let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
-            history::dropped(&system, tenant, &webhook, 3).await;
-            webhooks.push(webhook);
-        }
-        system.stop(Service::Api).await;
-        for webhook in webhooks {
-            let columns = "id, webhook_id, since, reached";
-            let begin = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
-            system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
-        }
-        let (ledger, mut turn, mut turns) = (system.ledger_as("steps", 1), None, Vec::new());
-        let (pause, keep) = (std::time::Duration::ZERO, std::time::Duration::from_secs(30 * 86_400));
-        while ledger.recovery_step(1, pause, keep, &mut turn).await.unwrap().is_some() {
-            turns.push(turn.unwrap().as_uuid());
-        }
-        // Three steps send something, and a fourth one finds nothing.
-        let of_one: Vec<usize> = (0..turns.len()).filter(|place| turns[*place] == one).collect();
-        assert!(turns.len() == 16 && of_one.len() == 4, "{turns:?}");
-        assert!(of_one.windows(2).all(|two| two[1] - two[0] == 2) && of_one[0] <= 1, "{turns:?}");
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    system.start(Service::Api).await;
+    let (many, one) = (Uuid::new_v4(), Uuid::new_v4());
+    let mut webhooks = Vec::new();
+    for tenant in [many, many, many, one] {
+        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
+        history::dropped(&system, tenant, &webhook, 3).await;
+        webhooks.push(webhook);
+    }
+    system.stop(Service::Api).await;
+    for webhook in webhooks {
+        let columns = "id, webhook_id, since, reached";
+        let begin = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
+        system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
+    }
+    let (ledger, mut turn, mut turns) = (system.ledger_as("steps", 1), None, Vec::new());
+    let (pause, keep) = (std::time::Duration::ZERO, std::time::Duration::from_secs(30 * 86_400));
+    while ledger.recovery_step(1, pause, keep, &mut turn).await.unwrap().is_some() {
+        turns.push(turn.unwrap().as_uuid());
+    }
+    // Three steps send something, and a fourth one finds nothing.
+    let of_one: Vec<usize> = (0..turns.len()).filter(|place| turns[*place] == one).collect();
+    assert!(turns.len() == 16 && of_one.len() == 4, "{turns:?}");
+    assert!(of_one.windows(2).all(|two| two[1] - two[0] == 2) && of_one[0] <= 1, "{turns:?}");
 }
 
 /// Longer than the pause between two looks of the relay.
@@ -260,32 +258,30 @@ const SEVERAL_LOOKS: std::time::Duration = std::time::Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_waits_while_many_messages_are_ready_in_the_bulk_lane() {
-    System::prepared(Options::default(), async |system| {
-        system.start(Service::Api).await;
-        let tenant = Uuid::new_v4();
-        let api = system.admin(tenant).await;
-        let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 3).await;
-        let (exchange, bulk) = (system.names.exchange(), system.names.bulk());
-        for _ in 0..21 {
-            join_all((0..477).map(|_| system.upstream.publish_to(&exchange, &bulk, b"{}"))).await;
-        }
-        system.upstream.wait_ready(&bulk, 10_017, SOON).await;
-        let begun = api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &ago(Duration::HOUR)).await;
-        let location = begun.header("location").unwrap();
-        let looking = tokio::time::Instant::now();
-        while looking.elapsed() < SEVERAL_LOOKS {
-            assert_eq!(api.get(location).await.json()["resent"], 0, "it does not wait");
-        }
-        for _ in 0..17 {
-            system.upstream.take(&bulk).await.unwrap();
-        }
-        assert_eq!(api.recovered(location).await["resent"], 3);
-        let is_there = async || (system.upstream.ready(&bulk).await > 10_000).then_some(());
-        eventually("its jobs are in that lane, few as they are", SOON, is_there).await;
-        assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
-    })
-    .await;
+    let system = TestSystem::prepared(Options::default()).await;
+    system.start(Service::Api).await;
+    let tenant = Uuid::new_v4();
+    let api = system.admin(tenant).await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    history::dropped(&system, tenant, &webhook, 3).await;
+    let (exchange, bulk) = (system.names.exchange(), system.names.bulk());
+    for _ in 0..21 {
+        join_all((0..477).map(|_| system.upstream.publish_to(&exchange, &bulk, b"{}"))).await;
+    }
+    system.upstream.wait_ready(&bulk, 10_017, SOON).await;
+    let begun = api.post(&format!("/api/v1/webhooks/{webhook}/recover/"), &ago(Duration::HOUR)).await;
+    let location = begun.header("location").unwrap();
+    let looking = tokio::time::Instant::now();
+    while looking.elapsed() < SEVERAL_LOOKS {
+        assert_eq!(api.get(location).await.json()["resent"], 0, "it does not wait");
+    }
+    for _ in 0..17 {
+        system.upstream.take(&bulk).await.unwrap();
+    }
+    assert_eq!(api.recovered(location).await["resent"], 3);
+    let is_there = async || system.upstream.ready(&bulk).await > 10_000;
+    until("its jobs are in that lane, few as they are", SOON, is_there).await;
+    assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
 }
 
 /// The process dies at the worst moment: a step is committed, and the broker has not got its jobs.

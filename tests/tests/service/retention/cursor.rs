@@ -1,7 +1,7 @@
 //! The cursor of untried deliveries: each waiting delivery before it is in the index.
 
 use domain::DeliveryId;
-use end_to_end::system::System;
+use end_to_end::system::TestSystem;
 use ledger::Indexed;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -18,66 +18,60 @@ fn end() -> Uuid {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_gives_untried_deliveries_their_creation_as_their_due_time_in_steps_and_skips_none() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, end) = (leader(&system).await, end());
-        subscribed.past(&system, 1_500, "pending", FIRED, FIRED).await;
-        subscribed.past(&system, 500, "succeeded", &format!("{FIRED} + interval '1 minute'"), FIRED).await;
-        subscribed.past(&system, 1, "retrying", &format!("{FIRED} + interval '2 minutes'"), FIRED).await;
-        subscribed.past(&system, 7, "pending", "now()", "now()").await;
-        let created = system.sql("SELECT min(created_at) FROM deliveries").await[0].get::<_, std::time::SystemTime>(0);
-        let (mut cursor, mut steps) = (Uuid::nil(), Vec::new());
-        while cursor < end {
-            let step = leader.untried_index(cursor, end).await.unwrap().unwrap();
-            assert_eq!(step.earliest, (step.indexed > 0).then(|| OffsetDateTime::from(created)));
-            steps.push((step.looked, step.indexed));
-            cursor = step.indexed_before;
-            assert_eq!(leader.generation().await.unwrap().indexed_before, cursor);
-        }
-        // A step begins with the last row of the one before.
-        assert_eq!(steps, [(1_000, 1_000), (1_000, 500), (3, 0)]);
-        assert_eq!((system.count(DUE).await, rows(&system, "unsuccessful_deliveries").await), (1_500, 1_501));
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let subscribed = Subscribed::new(&system).await;
+    let (mut leader, end) = (leader(&system).await, end());
+    subscribed.past(&system, 1_500, "pending", FIRED, FIRED).await;
+    subscribed.past(&system, 500, "succeeded", &format!("{FIRED} + interval '1 minute'"), FIRED).await;
+    subscribed.past(&system, 1, "retrying", &format!("{FIRED} + interval '2 minutes'"), FIRED).await;
+    subscribed.past(&system, 7, "pending", "now()", "now()").await;
+    let created = system.sql("SELECT min(created_at) FROM deliveries").await[0].get::<_, std::time::SystemTime>(0);
+    let (mut cursor, mut steps) = (Uuid::nil(), Vec::new());
+    while cursor < end {
+        let step = leader.untried_index(cursor, end).await.unwrap().unwrap();
+        assert_eq!(step.earliest, (step.indexed > 0).then(|| OffsetDateTime::from(created)));
+        steps.push((step.looked, step.indexed));
+        cursor = step.indexed_before;
+        assert_eq!(leader.generation().await.unwrap().indexed_before, cursor);
+    }
+    // A step begins with the last row of the one before.
+    assert_eq!(steps, [(1_000, 1_000), (1_000, 500), (3, 0)]);
+    assert_eq!((system.count(DUE).await, rows(&system, "unsuccessful_deliveries").await), (1_500, 1_501));
 }
 
 /// As when both clocks are set back: what comes now is untried, and has ids before the cursor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_goes_back_when_the_clock_is_set_back_and_stays_during_a_rebuild() {
-    System::prepared(options(), async |system| {
-        let mut leader = leader(&system).await;
-        let (late, early) = (end(), DeliveryId::bound_at(today() - DAY * 2));
-        let moved = |to| Some(Indexed { indexed_before: to, looked: 0, indexed: 0, earliest: None });
-        assert_eq!(leader.untried_index(Uuid::nil(), late).await.unwrap(), moved(late));
-        assert_eq!(leader.untried_index(late, early).await.unwrap(), moved(early));
-        let subscribed = Subscribed::new(&system).await;
-        subscribed.past(&system, 3, "pending", "now() - interval '30 hours'", "now()").await;
-        // The rebuild walks from the cursor, and may have passed what would get a due time now.
-        leader.rebuild_plan(Uuid::new_v4()).await.unwrap();
-        assert_eq!(leader.untried_index(early, late).await.unwrap(), None);
-        assert_eq!((leader.generation().await.unwrap().indexed_before, system.count(DUE).await), (early, 0));
-        leader.rebuild_finish().await.unwrap();
-        assert_eq!(leader.untried_index(early, late).await.unwrap().map(|step| step.indexed), Some(3));
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let mut leader = leader(&system).await;
+    let (late, early) = (end(), DeliveryId::bound_at(today() - DAY * 2));
+    let moved = |to| Some(Indexed { indexed_before: to, looked: 0, indexed: 0, earliest: None });
+    assert_eq!(leader.untried_index(Uuid::nil(), late).await.unwrap(), moved(late));
+    assert_eq!(leader.untried_index(late, early).await.unwrap(), moved(early));
+    let subscribed = Subscribed::new(&system).await;
+    subscribed.past(&system, 3, "pending", "now() - interval '30 hours'", "now()").await;
+    // The rebuild walks from the cursor, and may have passed what would get a due time now.
+    leader.rebuild_plan(Uuid::new_v4()).await.unwrap();
+    assert_eq!(leader.untried_index(early, late).await.unwrap(), None);
+    assert_eq!((leader.generation().await.unwrap().indexed_before, system.count(DUE).await), (early, 0));
+    leader.rebuild_finish().await.unwrap();
+    assert_eq!(leader.untried_index(early, late).await.unwrap().map(|step| step.indexed), Some(3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_waits_for_an_attempt_that_is_being_recorded_and_leaves_its_due_time() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let (mut leader, end) = (leader(&system).await, end());
-        subscribed.past(&system, 1, "pending", FIRED, FIRED).await;
-        let due = "UPDATE deliveries SET state = 'retrying', next_attempt_at = now() + interval '1 hour'";
-        let recorded = system.database_session(&format!("BEGIN; {due}")).await;
-        leader.untried_index(Uuid::nil(), end).await.unwrap_err();
-        assert_eq!(leader.generation().await.unwrap().indexed_before, Uuid::nil(), "it skips no row");
-        let (step, ()) = tokio::join!(leader.untried_index(Uuid::nil(), end), async {
-            system.wait_for_locked_out(1).await;
-            recorded.batch_execute("COMMIT").await.unwrap();
-        });
-        assert_eq!(step.unwrap().map(|step| (step.looked, step.indexed)), Some((1, 0)));
-        assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE next_attempt_at > now()").await, 1);
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let subscribed = Subscribed::new(&system).await;
+    let (mut leader, end) = (leader(&system).await, end());
+    subscribed.past(&system, 1, "pending", FIRED, FIRED).await;
+    let due = "UPDATE deliveries SET state = 'retrying', next_attempt_at = now() + interval '1 hour'";
+    let recorded = system.database_session(&format!("BEGIN; {due}")).await;
+    leader.untried_index(Uuid::nil(), end).await.unwrap_err();
+    assert_eq!(leader.generation().await.unwrap().indexed_before, Uuid::nil(), "it skips no row");
+    let (step, ()) = tokio::join!(leader.untried_index(Uuid::nil(), end), async {
+        system.wait_for_locked_out(1).await;
+        recorded.batch_execute("COMMIT").await.unwrap();
+    });
+    assert_eq!(step.unwrap().map(|step| (step.looked, step.indexed)), Some((1, 0)));
+    assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE next_attempt_at > now()").await, 1);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use end_to_end::system::System;
+use end_to_end::system::{System, TestSystem};
 use ledger::Leader;
 use serde_json::json;
 use uuid::Uuid;
@@ -43,76 +43,70 @@ async fn prepared(system: &System) -> Leader {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_webhook_is_noticed_once_a_pause_however_often_it_is_changed() {
-    System::prepared(options(), async |system| {
-        let (paused, other) = (Subscribed::new(&system).await, Subscribed::new(&system).await);
-        let api = system.admin(paused.tenant).await;
-        let path = format!("/api/v1/webhooks/{}/", paused.webhook);
-        let change = async |body| assert_eq!(api.patch(&path, &body).await.status, 200);
-        change(json!({"is_active": false})).await;
-        let mut leader = prepared(&system).await;
-        held(&system, &other, LATER).await;
-        held(&system, &paused, LATER).await;
-        assert_eq!(tell(&mut leader).await, 0, "it is not time yet");
-        held(&system, &paused, SOON).await;
-        assert_eq!(tell(&mut leader).await, 1);
-        let told = api.get(&format!("{path}notices/")).await.json()["data"][0].clone();
-        let gone = (today() - DAY * 27).date().midnight().assume_utc() + KEEP + DAY;
-        let gone = domain::time_text::written(gone).unwrap();
-        assert_eq!((&told["type"], &told["details"]["reason"]), (&json!("webhook.expiring"), &json!("paused")));
-        assert_eq!(told["details"]["cancelled_after"], gone, "{told}");
-        for name in ["one", "two"] {
-            change(json!({"name": name})).await;
-            assert_eq!(tell(&mut leader).await, 0, "a change is no pause");
-        }
-        system.sql("UPDATE notices SET created_at = created_at - interval '30 days'").await;
-        system.sql("UPDATE webhooks SET paused_at = paused_at - interval '31 days'").await;
-        assert_eq!(tell(&mut leader).await, 0, "once a pause");
-        change(json!({"is_active": true})).await;
-        change(json!({"is_active": false})).await;
-        // They may have been released meanwhile.
-        held(&system, &paused, SOON).await;
-        assert_eq!((tell(&mut leader).await, system.count(NOTICES).await), (1, 2), "another pause");
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let (paused, other) = (Subscribed::new(&system).await, Subscribed::new(&system).await);
+    let api = system.admin(paused.tenant).await;
+    let path = format!("/api/v1/webhooks/{}/", paused.webhook);
+    let change = async |body| assert_eq!(api.patch(&path, &body).await.status, 200);
+    change(json!({"is_active": false})).await;
+    let mut leader = prepared(&system).await;
+    held(&system, &other, LATER).await;
+    held(&system, &paused, LATER).await;
+    assert_eq!(tell(&mut leader).await, 0, "it is not time yet");
+    held(&system, &paused, SOON).await;
+    assert_eq!(tell(&mut leader).await, 1);
+    let told = api.get(&format!("{path}notices/")).await.json()["data"][0].clone();
+    let gone = (today() - DAY * 27).date().midnight().assume_utc() + KEEP + DAY;
+    let gone = domain::time_text::written(gone).unwrap();
+    assert_eq!((&told["type"], &told["details"]["reason"]), (&json!("webhook.expiring"), &json!("paused")));
+    assert_eq!(told["details"]["cancelled_after"], gone, "{told}");
+    for name in ["one", "two"] {
+        change(json!({"name": name})).await;
+        assert_eq!(tell(&mut leader).await, 0, "a change is no pause");
+    }
+    system.sql("UPDATE notices SET created_at = created_at - interval '30 days'").await;
+    system.sql("UPDATE webhooks SET paused_at = paused_at - interval '31 days'").await;
+    assert_eq!(tell(&mut leader).await, 0, "once a pause");
+    change(json!({"is_active": true})).await;
+    change(json!({"is_active": false})).await;
+    // They may have been released meanwhile.
+    held(&system, &paused, SOON).await;
+    assert_eq!((tell(&mut leader).await, system.count(NOTICES).await), (1, 2), "another pause");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_active_webhook_whose_receiver_is_too_slow_is_noticed_once_a_week_and_a_deleted_one_never() {
-    System::prepared(options(), async |system| {
-        let (slow, deleted) = (Subscribed::new(&system).await, Subscribed::new(&system).await);
-        system.sql(&format!("UPDATE webhooks SET deleted_at = now() WHERE id = '{}'", deleted.webhook)).await;
-        let mut leader = prepared(&system).await;
-        for one in [&slow, &deleted] {
-            held(&system, one, SOON).await;
-        }
-        assert_eq!((tell(&mut leader).await, tell(&mut leader).await), (1, 0));
-        let reasons = "SELECT count(*) FROM notices WHERE details ->> 'reason' = 'slow'";
-        assert_eq!(system.count(reasons).await, 1);
-        system.sql("UPDATE notices SET created_at = created_at - interval '6 days 23 hours'").await;
-        assert_eq!(tell(&mut leader).await, 0);
-        system.sql("UPDATE notices SET created_at = created_at - interval '2 hours'").await;
-        assert_eq!((tell(&mut leader).await, system.count(NOTICES).await), (1, 2));
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let (slow, deleted) = (Subscribed::new(&system).await, Subscribed::new(&system).await);
+    system.sql(&format!("UPDATE webhooks SET deleted_at = now() WHERE id = '{}'", deleted.webhook)).await;
+    let mut leader = prepared(&system).await;
+    for one in [&slow, &deleted] {
+        held(&system, one, SOON).await;
+    }
+    assert_eq!((tell(&mut leader).await, tell(&mut leader).await), (1, 0));
+    let reasons = "SELECT count(*) FROM notices WHERE details ->> 'reason' = 'slow'";
+    assert_eq!(system.count(reasons).await, 1);
+    system.sql("UPDATE notices SET created_at = created_at - interval '6 days 23 hours'").await;
+    assert_eq!(tell(&mut leader).await, 0);
+    system.sql("UPDATE notices SET created_at = created_at - interval '2 hours'").await;
+    assert_eq!((tell(&mut leader).await, system.count(NOTICES).await), (1, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_each_webhook_one_held_job_is_looked_at_and_a_day_that_is_about_to_go_is_noticed_at_once() {
-    System::prepared(options(), async |system| {
-        let last = Subscribed::new(&system).await;
-        let mut leader = prepared(&system).await;
-        // Many webhooks with many held jobs before it: none of them is registered.
-        let others = "('00000000-0000-4000-8000-' || lpad(to_hex(w), 12, '0'))::uuid, gen_random_uuid()";
-        let many = "FROM generate_series(1, 1500) AS w CROSS JOIN generate_series(1, 20)";
-        system.sql(&format!("INSERT INTO held_jobs (webhook_id, delivery_id) SELECT {others} {many}")).await;
-        held(&system, &last, LATER).await;
-        let step = leader.expiring_tell(Uuid::nil(), KEEP + DAY).await.unwrap();
-        assert_eq!((step.looked, step.told), (1_000, 0));
-        let rest = leader.expiring_tell(step.next.unwrap(), Duration::ZERO).await.unwrap();
-        assert_eq!((rest.looked, rest.told, rest.next), (501, 1, None));
-        let at_once = "SELECT count(*) FROM notices WHERE (details ->> 'cancelled_after')::timestamptz \
+    let system = TestSystem::prepared(options()).await;
+    let last = Subscribed::new(&system).await;
+    let mut leader = prepared(&system).await;
+    // Many webhooks with many held jobs before it: none of them is registered.
+    let others = "('00000000-0000-4000-8000-' || lpad(to_hex(w), 12, '0'))::uuid, gen_random_uuid()";
+    let many = "FROM generate_series(1, 1500) AS w CROSS JOIN generate_series(1, 20)";
+    system.sql(&format!("INSERT INTO held_jobs (webhook_id, delivery_id) SELECT {others} {many}")).await;
+    held(&system, &last, LATER).await;
+    let step = leader.expiring_tell(Uuid::nil(), KEEP + DAY).await.unwrap();
+    assert_eq!((step.looked, step.told), (1_000, 0));
+    let rest = leader.expiring_tell(step.next.unwrap(), Duration::ZERO).await.unwrap();
+    assert_eq!((rest.looked, rest.told, rest.next), (501, 1, None));
+    let at_once = "SELECT count(*) FROM notices WHERE (details ->> 'cancelled_after')::timestamptz \
                        BETWEEN created_at - interval '1 s' AND created_at + interval '1 s'";
-        assert_eq!((system.count(at_once).await, rows(&system, "held_jobs").await), (1, 30_003));
-    })
-    .await;
+    assert_eq!((system.count(at_once).await, rows(&system, "held_jobs").await), (1, 30_003));
 }

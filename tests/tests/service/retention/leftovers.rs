@@ -2,22 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use end_to_end::system::{Service, System};
+use end_to_end::system::{Service, System, TestSystem};
 
 use crate::retention::{DAY, Subscribed, clear, leader, options, rows, today};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_table_has_a_retention() {
-    System::prepared(options(), async |system| {
-        let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
+    let system = TestSystem::prepared(options()).await;
+    let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition \
                       AND relnamespace = 'public'::regnamespace";
-        let present = async || system.sql(tables).await.iter().map(|row| row.get(0)).collect::<BTreeSet<String>>();
-        let retained: BTreeSet<String> = ledger::retained_tables().map(str::to_owned).collect();
-        assert_eq!(present().await, retained, "a table is missing in ledger/src/upkeep/leftovers.rs, or one is gone");
-        system.sql("CREATE TABLE added (id uuid)").await;
-        assert!(present().await.contains("added"), "it would be noticed");
-    })
-    .await;
+    let present = async || system.sql(tables).await.iter().map(|row| row.get(0)).collect::<BTreeSet<String>>();
+    let retained: BTreeSet<String> = ledger::retained_tables().map(str::to_owned).collect();
+    assert_eq!(present().await, retained, "a table is missing in ledger/src/upkeep/leftovers.rs, or one is gone");
+    system.sql("CREATE TABLE added (id uuid)").await;
+    assert!(present().await.contains("added"), "it would be noticed");
 }
 
 /// Adds rows of unsuccessful deliveries that are gone. Those of a day that is not kept go.
@@ -83,127 +81,116 @@ async fn fill(system: &System, webhook: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        subscribed.past(&system, 1, "pending", "now()", "now()").await;
-        subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
-        let mut leader = leader(&system).await;
-        // A day that is too old, but is still there.
-        let old = today() - DAY * 40;
-        leader.partitions_ensure(old.date()).await.unwrap();
-        subscribed.past(&system, 1, "cancelled", "now() - interval '40 days'", "now()").await;
-        // The API's outbox relay would publish what is in the outbox.
-        system.stop(Service::Api).await;
-        fill(&system, &subscribed.webhook).await;
-        add_unsuccessful(&system, &subscribed.webhook).await;
-        // A mark that a dispatcher left behind. Its delivery still exists.
-        let mark =
-            "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
-        system.sql(mark).await;
-        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 10);
-        for (table, left) in [
-            ("held_jobs", 2),
-            ("promised_jobs", 1),
-            ("suspect_jobs", 3),
-            ("requeued_jobs", 1),
-            ("recoveries", 2),
-            ("unsuccessful_deliveries", 3),
-            ("held_webhooks", 1),
-            ("webhook_health", 1),
-        ] {
-            assert_eq!(rows(&system, table).await, left, "{table}");
-        }
-        let parked = "SELECT count(*) FROM suspect_jobs JOIN deliveries ON id = delivery_id WHERE parked_as = 'poison'";
-        assert_eq!(system.count(parked).await, 1, "the job of a delivery that waits stays parked");
-        assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 0);
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let subscribed = Subscribed::new(&system).await;
+    subscribed.past(&system, 1, "pending", "now()", "now()").await;
+    subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
+    let mut leader = leader(&system).await;
+    // A day that is too old, but is still there.
+    let old = today() - DAY * 40;
+    leader.partitions_ensure(old.date()).await.unwrap();
+    subscribed.past(&system, 1, "cancelled", "now() - interval '40 days'", "now()").await;
+    // The API's outbox relay would publish what is in the outbox.
+    system.stop(Service::Api).await;
+    fill(&system, &subscribed.webhook).await;
+    add_unsuccessful(&system, &subscribed.webhook).await;
+    // A mark that a dispatcher left behind. Its delivery still exists.
+    let mark =
+        "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
+    system.sql(mark).await;
+    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 10);
+    for (table, left) in [
+        ("held_jobs", 2),
+        ("promised_jobs", 1),
+        ("suspect_jobs", 3),
+        ("requeued_jobs", 1),
+        ("recoveries", 2),
+        ("unsuccessful_deliveries", 3),
+        ("held_webhooks", 1),
+        ("webhook_health", 1),
+    ] {
+        assert_eq!(rows(&system, table).await, left, "{table}");
+    }
+    let parked = "SELECT count(*) FROM suspect_jobs JOIN deliveries ON id = delivery_id WHERE parked_as = 'poison'";
+    assert_eq!(system.count(parked).await, 1, "the job of a delivery that waits stays parked");
+    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_is_walked_in_bounded_steps_beyond_what_stays() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let webhook = &subscribed.webhook;
-        subscribed.past(&system, 6_000, "dropped", "now()", "now()").await;
-        system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
-        // Their ids come after those of all rows that stay.
-        let last = "('ffffffff' || substr(gen_random_uuid()::text, 9))::uuid";
-        system.sql(&format!("INSERT INTO held_jobs SELECT '{webhook}', {last} FROM generate_series(1, 6000)")).await;
-        let gone = clear(&mut leader(&system).await).await;
-        assert_eq!((rows(&system, "held_jobs").await, gone.iter().sum::<u32>()), (6_000, 6_000));
-        assert!(gone.iter().all(|gone| *gone <= 5_000), "{gone:?}");
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let subscribed = Subscribed::new(&system).await;
+    let webhook = &subscribed.webhook;
+    subscribed.past(&system, 6_000, "dropped", "now()", "now()").await;
+    system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
+    // Their ids come after those of all rows that stay.
+    let last = "('ffffffff' || substr(gen_random_uuid()::text, 9))::uuid";
+    system.sql(&format!("INSERT INTO held_jobs SELECT '{webhook}', {last} FROM generate_series(1, 6000)")).await;
+    let gone = clear(&mut leader(&system).await).await;
+    assert_eq!((rows(&system, "held_jobs").await, gone.iter().sum::<u32>()), (6_000, 6_000));
+    assert!(gone.iter().all(|gone| *gone <= 5_000), "{gone:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_history_of_a_deleted_webhook_is_kept_for_90_days_however_long_it_is() {
-    System::prepared(options(), async |system| {
-        let [kept, old] = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
-        let add = async |webhook, action: &str, days: u32, count: u32| {
-            let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
-            let row = format!(
-                "gen_random_uuid(), '{webhook}', 'somebody', '{action}', '{{}}', now() - interval '{days} days'"
-            );
-            system.sql(&format!("INSERT INTO history ({columns}) SELECT {row} FROM generate_series(1, {count})")).await;
-        };
-        add(kept, "resent", 100, 30_000).await;
-        add(kept, "deleted", 89, 1).await;
-        add(old, "created", 100, 1).await;
-        add(old, "deleted", 91, 1).await;
-        // As if the table were so large that nothing is worth reading all of it.
-        for plan in ["seqscan", "hashjoin", "mergejoin", "material", "memoize"] {
-            let alter = format!("format('ALTER DATABASE %I SET enable_{plan} = off', current_database())");
-            system.sql(&format!("DO $$ BEGIN EXECUTE {alter}; END $$")).await;
-        }
-        let gone = clear(&mut leader(&system).await).await;
-        assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (2, 30_001));
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let [kept, old] = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
+    let add = async |webhook, action: &str, days: u32, count: u32| {
+        let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
+        let row =
+            format!("gen_random_uuid(), '{webhook}', 'somebody', '{action}', '{{}}', now() - interval '{days} days'");
+        system.sql(&format!("INSERT INTO history ({columns}) SELECT {row} FROM generate_series(1, {count})")).await;
+    };
+    add(kept, "resent", 100, 30_000).await;
+    add(kept, "deleted", 89, 1).await;
+    add(old, "created", 100, 1).await;
+    add(old, "deleted", 91, 1).await;
+    // As if the table were so large that nothing is worth reading all of it.
+    for plan in ["seqscan", "hashjoin", "mergejoin", "material", "memoize"] {
+        let alter = format!("format('ALTER DATABASE %I SET enable_{plan} = off', current_database())");
+        system.sql(&format!("DO $$ BEGIN EXECUTE {alter}; END $$")).await;
+    }
+    let gone = clear(&mut leader(&system).await).await;
+    assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (2, 30_001));
 }
 
 /// As with a log that is kept for more than 90 days.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_history_of_a_deleted_webhook_is_kept_with_its_log() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let Subscribed { tenant, webhook, .. } = &subscribed;
-        subscribed.past(&system, 1, "succeeded", "now()", "now()").await;
-        let api = system.admin(*tenant).await;
-        assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
-        system.sql("UPDATE history SET created_at = now() - interval '100 days'").await;
-        system.sql("UPDATE webhooks SET deleted_at = now() - interval '100 days'").await;
-        let mut leader = leader(&system).await;
-        clear(&mut leader).await;
-        assert_eq!(rows(&system, "history").await, 2);
-        let page = api.get(&format!("/console/webhooks/{webhook}/")).await;
-        assert_eq!(page.status, 200, "{}", page.text);
-        system.sql("DELETE FROM deliveries").await;
-        // First the webhook, then, when it is gone, its history.
-        clear(&mut leader).await;
-        assert_eq!((rows(&system, "webhooks").await, rows(&system, "history").await), (0, 0));
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let subscribed = Subscribed::new(&system).await;
+    let Subscribed { tenant, webhook, .. } = &subscribed;
+    subscribed.past(&system, 1, "succeeded", "now()", "now()").await;
+    let api = system.admin(*tenant).await;
+    assert_eq!(api.delete(&format!("/api/v1/webhooks/{webhook}/")).await.status, 204);
+    system.sql("UPDATE history SET created_at = now() - interval '100 days'").await;
+    system.sql("UPDATE webhooks SET deleted_at = now() - interval '100 days'").await;
+    let mut leader = leader(&system).await;
+    clear(&mut leader).await;
+    assert_eq!(rows(&system, "history").await, 2);
+    let page = api.get(&format!("/console/webhooks/{webhook}/")).await;
+    assert_eq!(page.status, 200, "{}", page.text);
+    system.sql("DELETE FROM deliveries").await;
+    // First the webhook, then, when it is gone, its history.
+    clear(&mut leader).await;
+    assert_eq!((rows(&system, "webhooks").await, rows(&system, "history").await), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_living_webhook_the_newest_1000_entries_of_the_history_are_kept_and_those_of_90_days() {
-    System::prepared(options(), async |system| {
-        let subscribed = Subscribed::new(&system).await;
-        let add = async |days: u32, count: u32| {
-            let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
-            let Subscribed { tenant, webhook, .. } = &subscribed;
-            let row = format!("'{tenant}', '{webhook}', 'somebody', 'resent', '{{}}', now() - interval '{days} days'");
-            system.sql(&format!("INSERT INTO history ({columns}) SELECT {row} FROM generate_series(1, {count})")).await;
-        };
-        system.sql("DELETE FROM history").await;
-        let mut leader = leader(&system).await;
-        add(100, 1_005).await;
-        assert_eq!((clear(&mut leader).await.iter().sum::<u32>(), rows(&system, "history").await), (5, 1_000));
-        add(80, 1_200).await;
-        let gone = clear(&mut leader).await;
-        assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (1_000, 1_200), "these are young");
-    })
-    .await;
+    let system = TestSystem::prepared(options()).await;
+    let subscribed = Subscribed::new(&system).await;
+    let add = async |days: u32, count: u32| {
+        let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
+        let Subscribed { tenant, webhook, .. } = &subscribed;
+        let row = format!("'{tenant}', '{webhook}', 'somebody', 'resent', '{{}}', now() - interval '{days} days'");
+        system.sql(&format!("INSERT INTO history ({columns}) SELECT {row} FROM generate_series(1, {count})")).await;
+    };
+    system.sql("DELETE FROM history").await;
+    let mut leader = leader(&system).await;
+    add(100, 1_005).await;
+    assert_eq!((clear(&mut leader).await.iter().sum::<u32>(), rows(&system, "history").await), (5, 1_000));
+    add(80, 1_200).await;
+    let gone = clear(&mut leader).await;
+    assert_eq!((gone.iter().sum::<u32>(), rows(&system, "history").await), (1_000, 1_200), "these are young");
 }

@@ -201,24 +201,22 @@ async fn events_attempts_and_requests_are_spans_of_the_traces_that_they_came_wit
         ("LOG__LEVEL", "off".to_owned()),
     ];
     let options = Options { schedule: SCHEDULE, settings, ..Options::default() };
-    System::prepared(options, async |system| {
-        let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
-        let traffic = traffic(&system, &receiver).await;
-        let spans = collector.spans();
-        let root = assert_events(&system, &spans, traffic.events);
-        assert_eq!(stored(&system, traffic.events[0]).await.as_deref(), Some(TRACE), "what came is kept");
-        assert_eq!(stored(&system, traffic.events[1]).await, Some(root.clone()), "what began is kept");
-        let request = assert_requests(&spans);
-        let ids: Vec<_> = traffic.received.iter().map(|one| one.header("x-service-webhook-id").unwrap()).collect();
-        for (id, parent) in [(ids[0], TRACE), (ids[2], &root), (ids[4], &request)] {
-            assert_attempts(&spans, &receiver, id, parent);
-        }
-        assert_nothing_is_told(&collector, &traffic);
-        for one in &traffic.received {
-            assert_eq!(one.header("traceparent"), None);
-        }
-    })
-    .await;
+    let system = TestSystem::prepared(options).await;
+    let receiver = Receiver::start(&system.ca, fails_then_succeeds(1));
+    let traffic = traffic(&system, &receiver).await;
+    let spans = collector.spans();
+    let root = assert_events(&system, &spans, traffic.events);
+    assert_eq!(stored(&system, traffic.events[0]).await.as_deref(), Some(TRACE), "what came is kept");
+    assert_eq!(stored(&system, traffic.events[1]).await, Some(root.clone()), "what began is kept");
+    let request = assert_requests(&spans);
+    let ids: Vec<_> = traffic.received.iter().map(|one| one.header("x-service-webhook-id").unwrap()).collect();
+    for (id, parent) in [(ids[0], TRACE), (ids[2], &root), (ids[4], &request)] {
+        assert_attempts(&spans, &receiver, id, parent);
+    }
+    assert_nothing_is_told(&collector, &traffic);
+    for one in &traffic.received {
+        assert_eq!(one.header("traceparent"), None);
+    }
 }
 
 /// How many spans a process has, by what became of them.
@@ -230,37 +228,35 @@ async fn counted(process: &Process, fate: &str) -> f64 {
 async fn while_the_collector_is_away_deliveries_go_on_and_what_finds_no_room_is_counted() {
     let address = free_address();
     let settings = vec![("TRACES__ENDPOINT", format!("http://{address}")), ("LOG__FORMAT", "json".to_owned())];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        system.start(Service::Api).await;
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        let ingest = Process::start("event-ingest", &system.variables).await;
-        let dispatcher = Process::start("dispatcher", &system.variables).await;
-        // More spans than the queue and the batch under way have room for. Nobody wants these events.
-        let others: Vec<_> = (0..9_000).map(|_| Event::now(EventType::QuoteClosed, Uuid::nil())).collect();
-        system.upstream.publish(&others).await;
-        publish(&system, tenant, &untraced()).await;
-        receiver.wait_for(1, SOON).await;
-        let dropped = || async { Some(counted(&ingest, "dropped").await).filter(|dropped| *dropped >= 1.0) };
-        eventually("spans are dropped", SOON, dropped).await;
+    let system = TestSystem::prepared(Options { settings, ..Options::default() }).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    system.start(Service::Api).await;
+    system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    let ingest = Process::start("event-ingest", &system.variables).await;
+    let dispatcher = Process::start("dispatcher", &system.variables).await;
+    // More spans than the queue and the batch under way have room for. Nobody wants these events.
+    let others: Vec<_> = (0..9_000).map(|_| Event::now(EventType::QuoteClosed, Uuid::nil())).collect();
+    system.upstream.publish(&others).await;
+    publish(&system, tenant, &untraced()).await;
+    receiver.wait_for(1, SOON).await;
+    let dropped = || async { Some(counted(&ingest, "dropped").await).filter(|dropped| *dropped >= 1.0) };
+    eventually("spans are dropped", SOON, dropped).await;
 
-        let collector = Collector::start_on(address).await;
-        let all = || async { counted(&ingest, "exported").await + counted(&ingest, "dropped").await == 9_001.0 };
-        eventually("the others are exported", SOON, || async { all().await.then_some(()) }).await;
-        assert!(counted(&ingest, "exported").await > 8_000.0);
-        for (message, lines) in [("the collector accepts no spans", 1), ("the collector accepts spans again", 1)] {
-            assert_eq!(ingest.logged().matches(message).count(), lines, "{message}: {}", ingest.logged());
-        }
-        collector.answer(401);
-        publish(&system, tenant, &untraced()).await;
-        let refused = || async { (counted(&ingest, "refused").await == 1.0).then_some(()) };
-        eventually("a span is refused", SOON, refused).await;
-        assert!(ingest.logged().contains("it answered 401"));
-        for process in [ingest, dispatcher] {
-            assert!(process.terminate().await.success());
-        }
-    })
-    .await;
+    let collector = Collector::start_on(address).await;
+    let all = || async { counted(&ingest, "exported").await + counted(&ingest, "dropped").await == 9_001.0 };
+    eventually("the others are exported", SOON, || async { all().await.then_some(()) }).await;
+    assert!(counted(&ingest, "exported").await > 8_000.0);
+    for (message, lines) in [("the collector accepts no spans", 1), ("the collector accepts spans again", 1)] {
+        assert_eq!(ingest.logged().matches(message).count(), lines, "{message}: {}", ingest.logged());
+    }
+    collector.answer(401);
+    publish(&system, tenant, &untraced()).await;
+    let refused = || async { (counted(&ingest, "refused").await == 1.0).then_some(()) };
+    eventually("a span is refused", SOON, refused).await;
+    assert!(ingest.logged().contains("it answered 401"));
+    for process in [ingest, dispatcher] {
+        assert!(process.terminate().await.success());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -268,29 +264,24 @@ async fn a_ratio_of_nothing_leaves_what_upstream_services_record() {
     let collector = Collector::start().await;
     let settings = vec![collector.endpoint(), ("TRACES__SAMPLE_RATIO", "0".to_owned())];
     let options = Options { schedule: SCHEDULE, settings, ..Options::default() };
-    System::run(options, async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        let admin = system.admin(tenant).await;
-        admin.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        admin.send("GET", "/api/v1/webhooks/", &[("traceparent", TRACE)], "").await;
-        let unrecorded = TRACE.replace("-01", "-00");
-        let recorded = publish(&system, tenant, &[("traceparent", text(TRACE))]).await;
-        for headers in [&[("traceparent", text(&unrecorded))][..], &untraced()] {
-            publish(&system, tenant, headers).await;
-        }
-        receiver.wait_for(3, SOON).await;
-        for service in [Service::Dispatcher, Service::Ingest, Service::Api] {
-            system.stop(service).await;
-        }
-        let spans = collector.spans();
-        let seen: Vec<_> = spans.iter().map(|span| (span.service.as_str(), span.parent.as_deref())).collect();
-        assert_eq!(seen.len(), 2, "{spans:?}");
-        assert!(
-            seen.contains(&("event-ingest", Some(TRACE))) && seen.contains(&("dispatcher", Some(TRACE))),
-            "{seen:?}"
-        );
-        let kept = "SELECT count(traceparent) FROM events";
-        assert_eq!((system.count(kept).await, stored(&system, recorded).await.as_deref()), (2, Some(TRACE)));
-    })
-    .await;
+    let system = TestSystem::running(options).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    let admin = system.admin(tenant).await;
+    admin.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    admin.send("GET", "/api/v1/webhooks/", &[("traceparent", TRACE)], "").await;
+    let unrecorded = TRACE.replace("-01", "-00");
+    let recorded = publish(&system, tenant, &[("traceparent", text(TRACE))]).await;
+    for headers in [&[("traceparent", text(&unrecorded))][..], &untraced()] {
+        publish(&system, tenant, headers).await;
+    }
+    receiver.wait_for(3, SOON).await;
+    for service in [Service::Dispatcher, Service::Ingest, Service::Api] {
+        system.stop(service).await;
+    }
+    let spans = collector.spans();
+    let seen: Vec<_> = spans.iter().map(|span| (span.service.as_str(), span.parent.as_deref())).collect();
+    assert_eq!(seen.len(), 2, "{spans:?}");
+    assert!(seen.contains(&("event-ingest", Some(TRACE))) && seen.contains(&("dispatcher", Some(TRACE))), "{seen:?}");
+    let kept = "SELECT count(traceparent) FROM events";
+    assert_eq!((system.count(kept).await, stored(&system, recorded).await.as_deref()), (2, Some(TRACE)));
 }

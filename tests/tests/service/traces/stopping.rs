@@ -28,22 +28,20 @@ async fn exporting(test: impl AsyncFnOnce([Process; 3], Silent)) {
         ("TRACES__TIMEOUT", "1h".to_owned()),
         ("SHUTDOWN__DEADLINE", format!("{}s", DEADLINE.as_secs())),
     ];
-    System::prepared(Options { settings, ..Options::default() }, async |system| {
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
-        let variables = with_api_address(&system).await;
-        let api = Process::start("api-service", &variables).await;
-        let ingest = Process::start("event-ingest", &variables).await;
-        let dispatcher = Process::start("dispatcher", &variables).await;
-        system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-        publish(&system, tenant, &[]).await;
-        let mut exports = Vec::new();
-        while exports.len() < 3 {
-            let (export, _) = timeout(SOON, listener.accept()).await.expect("each exports").unwrap();
-            exports.push(export);
-        }
-        test([api, ingest, dispatcher], Silent { _listener: listener, _exports: exports }).await;
-    })
-    .await;
+    let system = TestSystem::prepared(Options { settings, ..Options::default() }).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    let variables = with_api_address(&system).await;
+    let api = Process::start("api-service", &variables).await;
+    let ingest = Process::start("event-ingest", &variables).await;
+    let dispatcher = Process::start("dispatcher", &variables).await;
+    system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
+    publish(&system, tenant, &[]).await;
+    let mut exports = Vec::new();
+    while exports.len() < 3 {
+        let (export, _) = timeout(SOON, listener.accept()).await.expect("each exports").unwrap();
+        exports.push(export);
+    }
+    test([api, ingest, dispatcher], Silent { _listener: listener, _exports: exports }).await;
 }
 
 /// Tells all to stop. Each ends well and before the deadline, and says that spans are lost.
