@@ -38,7 +38,6 @@ impl Answer {
     ///
     /// # Panics
     /// When it is not JSON.
-    #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }

@@ -58,13 +58,11 @@ impl Cluster {
     }
 
     /// The addresses of all nodes.
-    #[must_use]
     pub const fn servers(&self) -> &Servers {
         &self.servers
     }
 
     /// Whether each node has a host of its own, so that it can be cut off.
-    #[must_use]
     pub const fn has_hosts(&self) -> bool {
         self.has_hosts
     }

@@ -22,7 +22,6 @@ impl Ran {
     ///
     /// # Panics
     /// When it did not.
-    #[must_use]
     pub fn done(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
         self.out

@@ -41,7 +41,6 @@ impl Event {
     }
 
     /// The body of the message.
-    #[must_use]
     pub fn to_message(&self) -> Vec<u8> {
         let Self { id, event_type, tenant, timestamp, data } = self;
         format!(

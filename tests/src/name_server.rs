@@ -82,7 +82,6 @@ impl NameServer {
     }
 
     /// The address that it listens on.
-    #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -95,7 +94,6 @@ impl NameServer {
     }
 
     /// Every name that was queried.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         let asked = self.state.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names: Vec<_> = asked.keys().map(|(name, _)| name.clone()).collect();

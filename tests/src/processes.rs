@@ -114,7 +114,6 @@ impl Process {
     }
 
     /// The process id, for `/proc`.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -143,7 +142,6 @@ impl Process {
     }
 
     /// Returns true once SIGTERM stops the process in order. Before that, the signal kills the process.
-    #[must_use]
     pub fn handles_sigterm(&self) -> bool {
         const SIGTERM: u32 = 15;
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
@@ -205,13 +203,11 @@ impl Process {
     }
 
     /// The peak resident memory of the process, in bytes.
-    #[must_use]
     pub fn peak_memory(&self) -> usize {
         peak_memory(self.pid())
     }
 
     /// The log so far.
-    #[must_use]
     pub fn logged(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -88,7 +88,6 @@ impl Reserved {
     ///
     /// # Panics
     /// When the system does not know it.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.socket.local_addr().expect("a bound socket has an address")
     }

@@ -108,13 +108,11 @@ impl PrivateServers {
     }
 
     /// The addresses of the servers. A restart keeps the ports.
-    #[must_use]
     pub const fn servers(&self) -> &Servers {
         &self.servers
     }
 
     /// Their folder.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -177,7 +175,6 @@ impl PrivateServers {
     ///
     /// # Panics
     /// When it does not start.
-    #[must_use]
     pub fn management(&self) -> String {
         let plugins = self.folder.join("rabbitmq/enabled_plugins");
         std::fs::write(&plugins, "[rabbitmq_management].").expect("the folder is ours");

@@ -286,7 +286,6 @@ impl System {
     }
 
     /// The settings as a service reads them.
-    #[must_use]
     pub fn settings(&self) -> Settings {
         self.settings_with(&[])
     }
@@ -449,14 +448,12 @@ impl System {
     }
 
     /// Every queue of the service but that of notices, which nobody consumes.
-    #[must_use]
     pub fn queues(&self) -> Vec<String> {
         let topology = broker::Topology::new(&self.names, &self.settings().retry.schedule.gaps());
         topology.queues.into_iter().map(|queue| queue.name).filter(|queue| *queue != self.names.notices()).collect()
     }
 
     /// The retry queues, one for each gap of the schedule.
-    #[must_use]
     pub fn retry_queues(&self) -> Vec<String> {
         self.settings().retry.schedule.gaps().into_iter().map(|gap| self.names.retry(gap)).collect()
     }

@@ -34,7 +34,6 @@ impl Tool {
     ///
     /// # Panics
     /// When the tool is missing.
-    #[must_use]
     pub fn is_used(self) -> bool {
         let name = self.name();
         let skip = env::var("SKIP").unwrap_or_default();

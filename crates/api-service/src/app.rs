@@ -87,13 +87,11 @@ impl App {
     }
 
     /// The API's address, with the port that the system chose.
-    #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The address of health and metrics, with the port that the system chose.
-    #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
         self.foundation.ops_address()
     }

@@ -112,13 +112,11 @@ impl Broker {
     }
 
     /// The names of exchanges and queues.
-    #[must_use]
     pub fn names(&self) -> &Names {
         &self.shared.names
     }
 
     /// All that the services declare on the broker.
-    #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.shared.topology
     }
@@ -129,13 +127,11 @@ impl Broker {
     }
 
     /// The hosts, other than this machine, that are reached without TLS.
-    #[must_use]
     pub fn in_the_clear(&self) -> Vec<String> {
         self.shared.addresses.in_the_clear()
     }
 
     /// The hosts of the addresses, other than this machine.
-    #[must_use]
     pub fn elsewhere(&self) -> Vec<String> {
         self.shared.addresses.elsewhere()
     }
@@ -146,13 +142,11 @@ impl Broker {
     }
 
     /// The tasks that the process needs. Among them are those that keep its connections.
-    #[must_use]
     pub fn essential(&self) -> &EssentialTasks {
         &self.shared.essential
     }
 
     /// The counters.
-    #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
     }

@@ -190,7 +190,6 @@ impl Subscription {
 
 impl Closing {
     /// Returns whether the connection is closed already, as all its messages were acknowledged.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.supervisor.is_finished()
     }

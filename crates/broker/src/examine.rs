@@ -85,7 +85,6 @@ impl Broker {
     }
 
     /// The virtual host.
-    #[must_use]
     pub fn vhost(&self) -> String {
         self.uris().next().map(|uri| uri.vhost.clone()).unwrap_or_default()
     }

@@ -192,7 +192,6 @@ impl Acker {
     }
 
     /// Whether the channel that handed the message out is still open.
-    #[must_use]
     pub fn is_usable(&self) -> bool {
         self.acks.as_ref().is_some_and(|acks| acks.is_usable())
     }

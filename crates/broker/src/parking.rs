@@ -57,7 +57,6 @@ impl Moved {
     }
 
     /// The reason in words.
-    #[must_use]
     pub fn detail(&self) -> String {
         let Self { reason, queue, .. } = self;
         match reason.as_str() {
@@ -176,7 +175,6 @@ pub struct Reading {
 
 impl Reading {
     /// The messages that were kept, oldest first.
-    #[must_use]
     pub fn parked(&self) -> &[Parked] {
         &self.parked
     }

@@ -73,44 +73,37 @@ impl Names {
     }
 
     /// The service's own exchange, to which it publishes everything.
-    #[must_use]
     pub fn exchange(&self) -> String {
         self.prefix.clone()
     }
 
     /// Events that wait for ingest.
-    #[must_use]
     pub fn events(&self) -> String {
         format!("{}.events", self.prefix)
     }
 
     /// Unusable events, parked for an operator.
-    #[must_use]
     pub fn rejected(&self) -> String {
         format!("{}.events.rejected", self.prefix)
     }
 
     /// Events that the broker itself parks: no ingest could receive or finish them, or they expired. A client may be unable
     /// to read them.
-    #[must_use]
     pub fn unreadable(&self) -> String {
         format!("{}.events.unreadable", self.prefix)
     }
 
     /// Jobs that are due: the main lane.
-    #[must_use]
     pub fn main(&self) -> String {
         format!("{}.deliveries", self.prefix)
     }
 
     /// Jobs of tenants that flood, and jobs that are enqueued in large numbers.
-    #[must_use]
     pub fn bulk(&self) -> String {
         format!("{}.deliveries.bulk", self.prefix)
     }
 
     /// Jobs that were refused admission in another lane.
-    #[must_use]
     pub fn slow(&self) -> String {
         format!("{}.deliveries.slow", self.prefix)
     }
@@ -129,13 +122,11 @@ impl Names {
     }
 
     /// Dead letters: jobs that are parked for an operator.
-    #[must_use]
     pub fn dead(&self) -> String {
         format!("{}.dead", self.prefix)
     }
 
     /// The topic exchange for notices. The queue of the same name keeps those that no other queue takes.
-    #[must_use]
     pub fn notices(&self) -> String {
         format!("{}.notices", self.prefix)
     }
@@ -152,7 +143,6 @@ impl Names {
     }
 
     /// Messages that matched no queue. The exchange that takes them there has the same name.
-    #[must_use]
     pub fn unroutable(&self) -> String {
         format!("{}.unroutable", self.prefix)
     }

@@ -54,7 +54,6 @@ struct Call<'a> {
 
 impl<'a> Reference<'a> {
     /// Renders all pages.
-    #[must_use]
     pub fn pages(&self) -> Vec<Page> {
         let title = str(&self.document["info"]["title"]);
         let overview = self.page("", title, &self.overview());

@@ -55,7 +55,6 @@ impl Health {
     }
 
     /// The word in the query string of the list.
-    #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Dropping | Self::Failing => "failing",

@@ -85,7 +85,6 @@ impl Done {
     ];
 
     /// The word in the query string.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Changed => "changed",

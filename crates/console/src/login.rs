@@ -17,7 +17,6 @@ pub struct Login<'a> {
 
 impl Login<'_> {
     /// The page.
-    #[must_use]
     pub fn render(&self) -> String {
         let content = html! {
             h1 { "Log in" }

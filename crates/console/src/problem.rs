@@ -35,7 +35,6 @@ pub struct Problem<'a> {
 
 impl Problem<'_> {
     /// The page.
-    #[must_use]
     pub fn render(&self) -> String {
         let content = html! {
             h1 { (self.title) }

@@ -19,7 +19,6 @@ impl Range {
     pub const ALL: [Self; 3] = [Self::Day, Self::Week, Self::Month];
 
     /// The word in the query string.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Day => "24h",
@@ -35,7 +34,6 @@ impl Range {
     }
 
     /// The span of a bar.
-    #[must_use]
     pub const fn step(self) -> Duration {
         match self {
             Self::Day => Duration::HOUR,
@@ -45,7 +43,6 @@ impl Range {
     }
 
     /// How many bars there are.
-    #[must_use]
     pub const fn bars(self) -> i32 {
         match self {
             Self::Day => 24,

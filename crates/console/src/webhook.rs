@@ -59,7 +59,6 @@ pub enum WebhookFrame {
 
 impl WebhookFrame {
     /// Its id.
-    #[must_use]
     pub fn id(&self) -> WebhookId {
         match self {
             Self::Live(webhook) => webhook.id,

@@ -25,7 +25,6 @@ pub struct Answer {
 
 impl Answer {
     /// When the attempt ended, UTC.
-    #[must_use]
     pub fn finished_at(&self) -> OffsetDateTime {
         self.started_at + self.elapsed
     }

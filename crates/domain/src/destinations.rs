@@ -52,7 +52,6 @@ pub enum DestinationsError {
 
 impl RefusedHost {
     /// The reason, in words for the webhook's administrator.
-    #[must_use]
     pub const fn why(&self) -> &'static str {
         "deliveries to this host are not allowed"
     }
@@ -60,7 +59,6 @@ impl RefusedHost {
 
 impl RefusedPort {
     /// The reason, in words for the webhook's administrator.
-    #[must_use]
     pub const fn why(&self) -> &'static str {
         "deliveries to this port are not allowed"
     }

@@ -22,7 +22,6 @@ impl DurationBucket {
     const LAST: u8 = Self::COUNT as u8 - 1;
 
     /// Its number, from 0.
-    #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }

@@ -130,7 +130,6 @@ impl Rejection {
     }
 
     /// The reason, as a word from a closed set.
-    #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed_json",

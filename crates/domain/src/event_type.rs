@@ -43,7 +43,6 @@ impl EventType {
     ];
 
     /// The dot-delimited name in every message, which is also the routing key.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

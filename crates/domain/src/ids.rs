@@ -18,7 +18,6 @@ macro_rules! id {
 
         impl $name {
             /// The id as a UUID.
-            #[must_use]
             pub const fn as_uuid(self) -> Uuid {
                 self.0
             }
@@ -78,7 +77,6 @@ impl DeliveryId {
     }
 
     /// The event's timestamp in Unix milliseconds, as the id carries it. It tells the day's partition.
-    #[must_use]
     pub fn unix_millis(self) -> u64 {
         let mut bytes = [0; 8];
         bytes[2..].copy_from_slice(&self.0.as_bytes()[..6]);
@@ -87,7 +85,6 @@ impl DeliveryId {
 
     /// The event's timestamp, which is also the key of its partition. A larger id never has an earlier one: ids past the
     /// year 9999, which no event has, have the last one.
-    #[must_use]
     pub fn occurred_at(self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.unix_millis()) * 1_000_000)
             .unwrap_or(PrimitiveDateTime::MAX.assume_utc())

@@ -32,7 +32,6 @@ pub enum JobError {
 
 impl JobError {
     /// The reason, as a word from a closed set.
-    #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "malformed_job",
@@ -73,7 +72,6 @@ impl Job {
     }
 
     /// The bytes of a message that holds this job.
-    #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
         bytes(&One { v: ONE, job: self.into() })
     }

@@ -55,7 +55,6 @@ impl NoticeType {
     ];
 
     /// The name in the ledger, in messages and in the API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -108,7 +107,6 @@ impl Notice {
     }
 
     /// The message's content.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }

@@ -38,7 +38,6 @@ impl OutcomeClass {
     ];
 
     /// The name that the ledger, the metrics and the API use.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -50,7 +49,6 @@ impl OutcomeClass {
     }
 
     /// Whether the delivery succeeded.
-    #[must_use]
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success)
     }

@@ -29,13 +29,11 @@ impl DeliveryState {
         [Self::Pending, Self::Retrying, Self::Succeeded, Self::Dropped, Self::Cancelled, Self::Skipped];
 
     /// The name in the ledger and in the API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
     /// Whether an attempt is still to be made.
-    #[must_use]
     pub const fn is_waiting(self) -> bool {
         matches!(self, Self::Pending | Self::Retrying)
     }

@@ -83,13 +83,11 @@ impl fmt::Display for RetrySchedule {
 
 impl RetrySchedule {
     /// The steps, each measured from the first failure.
-    #[must_use]
     pub fn steps(&self) -> &[Duration] {
         &self.steps
     }
 
     /// The gaps, each of which has a queue: from each step to the one before, without duplicates, ascending.
-    #[must_use]
     pub fn gaps(&self) -> Vec<Duration> {
         let before = std::iter::once(&Duration::ZERO).chain(&self.steps);
         let mut gaps: Vec<_> = self.steps.iter().zip(before).map(|(step, before)| *step - *before).collect();
@@ -124,7 +122,6 @@ impl RetrySchedule {
     }
 
     /// How early an attempt may be made: 250 ms, or a tenth of the shortest gap if that is less.
-    #[must_use]
     pub fn early_tolerance(&self) -> Duration {
         EARLY_TOLERANCE.min(self.shortest_gap() / 10)
     }

@@ -13,13 +13,11 @@ pub struct Timestamp(OffsetDateTime);
 
 impl Timestamp {
     /// Milliseconds since 1970-01-01T00:00:00Z, rounded down.
-    #[must_use]
     pub fn unix_millis(self) -> u64 {
         u64::try_from(self.0.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
     }
 
     /// The time, in UTC.
-    #[must_use]
     pub const fn as_datetime(self) -> OffsetDateTime {
         self.0
     }

@@ -36,13 +36,11 @@ impl Traceparent {
     }
 
     /// The value as it came.
-    #[must_use]
     pub const fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The trace's id: 32 hexadecimal digits.
-    #[must_use]
     pub fn trace_id(&self) -> &str {
         self.0.split('-').nth(1).unwrap_or_default()
     }
@@ -54,7 +52,6 @@ impl Traceparent {
     }
 
     /// The ids of the trace and of the span that it names.
-    #[must_use]
     pub fn ids(&self) -> (u128, u64) {
         let span = self.0.split('-').nth(2).unwrap_or_default();
         let trace = u128::from_str_radix(self.trace_id(), 16).unwrap_or_default();
@@ -62,7 +59,6 @@ impl Traceparent {
     }
 
     /// Whether its sender may have recorded the trace: the flag `sampled`.
-    #[must_use]
     pub fn is_recorded(&self) -> bool {
         let flags = self.0.split('-').nth(3).unwrap_or_default();
         u8::from_str_radix(flags, 16).is_ok_and(|flags| flags & RECORDED == RECORDED)

@@ -54,7 +54,6 @@ pub enum UrlFault {
 
 impl UrlFault {
     /// A stable code, for the API.
-    #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
             Self::TooLong(_) => "too_long",
@@ -132,19 +131,16 @@ impl WebhookUrl {
     }
 
     /// The URL as it was written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.written
     }
 
     /// What is asked for: the URL in its normal form, without its fragment.
-    #[must_use]
     pub fn without_fragment(&self) -> &str {
         &self.parsed[..Position::AfterQuery]
     }
 
     /// The URL in its normal form.
-    #[must_use]
     pub const fn as_url(&self) -> &Url {
         &self.parsed
     }

@@ -88,7 +88,6 @@ impl Egress {
     }
 
     /// A notice for the operator about how names are resolved, for the log.
-    #[must_use]
     pub fn notice(&self) -> Option<&str> {
         self.0.notice.as_deref()
     }

@@ -58,7 +58,6 @@ impl App {
     }
 
     /// The address of the operations port.
-    #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
         self.foundation.ops_address()
     }

@@ -127,7 +127,6 @@ const fn option_of(role: Role) -> &'static str {
 
 impl LedgerError {
     /// Whether the connection is unusable. Otherwise only the call failed.
-    #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         match self {
             Self::Unavailable(_)
@@ -155,7 +154,6 @@ impl LedgerError {
 
     /// Returns true if the call may have taken effect, or still may: nothing came back before its time was over, or before
     /// its connection was lost. A call that got no connection has done nothing.
-    #[must_use]
     pub fn is_unconfirmed(&self) -> bool {
         match self {
             Self::Timeout(_) => true,
@@ -165,7 +163,6 @@ impl LedgerError {
     }
 
     /// The fault of a row, if this is an error of the row's own data: the same call without the row may succeed.
-    #[must_use]
     pub fn of_row(&self) -> Option<String> {
         match self {
             Self::Row { sqlstate } => Some(format!("the database does not take its data (SQLSTATE {sqlstate})")),

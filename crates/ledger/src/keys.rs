@@ -35,7 +35,6 @@ pub struct KeyUse {
 
 impl KeyUse {
     /// Whether none of the latest opens: the configured key then has other digits than the one that sealed them.
-    #[must_use]
     pub const fn is_wrong(&self) -> bool {
         self.unopened > 0 && (self.unopened == self.secrets || self.unopened == STEP as u64)
     }
@@ -96,9 +95,6 @@ batch_statement! {
 
 impl Ledger {
     /// Counts the secrets that each key seals, by the key's id. Those of deleted webhooks count while their rows stay.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn keys_used(&self, keys: &SecretKeys) -> Result<Vec<KeyUse>, LedgerError> {
         let latest = "SELECT id, secret_key_id AS key_id, secret_sealed AS sealed, secret_key_id = ANY ($1) AS is_configured \
                       FROM (SELECT *, row_number() OVER (PARTITION BY secret_key_id ORDER BY id DESC) AS number \

@@ -107,7 +107,6 @@ impl Ledger {
     }
 
     /// The hosts of the connection string, other than this machine, that are reached without TLS.
-    #[must_use]
     pub fn in_the_clear(&self) -> Vec<String> {
         Address::parse(&self.config.url, &self.config.tls).map(|address| address.in_the_clear()).unwrap_or_default()
     }
@@ -144,7 +143,6 @@ impl Ledger {
     }
 
     /// How many connections all pools to the same database have now.
-    #[must_use]
     pub fn connections(&self) -> Connections {
         self.shared.pools.lock().iter().map(Pool::status).fold(Connections::default(), |sum, pool| Connections {
             most: sum.most + pool.max_size,

@@ -165,9 +165,6 @@ impl Ledger {
     }
 
     /// Which migrations the database lacks, and which it has that this program does not know.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn migrations_seen(&self) -> Result<MigrationsSeen, LedgerError> {
         let present = self.run("migrations_seen", async |conn| versions(conn).await).await?;
         self.migrations.compared(&present)

@@ -60,7 +60,6 @@ impl DatabaseWatch {
     /// The database's time now: a reading, carried forward by the monotonic clock. A step of this machine's time does
     /// not change it, nor does an unavailable database. Before the first reading ([`DatabaseWatch::known`]), this
     /// machine's time.
-    #[must_use]
     pub fn now(&self) -> OffsetDateTime {
         match &*self.last.borrow() {
             Some(reading) => carried(reading, Instant::now()),
@@ -70,14 +69,12 @@ impl DatabaseWatch {
 
     /// The database's time now, unless this machine's clock and the database's differ by more than four minutes: nobody
     /// knows which of the two is wrong. `None` before the first reading, too.
-    #[must_use]
     pub fn agreed_now(&self) -> Option<OffsetDateTime> {
         self.last.borrow().as_ref().filter(|reading| !is_off(reading)).map(|reading| carried(reading, Instant::now()))
     }
 
     /// Returns whether this machine's clock and the database's differ by more than four minutes. They do not before the first
     /// reading.
-    #[must_use]
     pub fn is_off(&self) -> bool {
         self.last.borrow().as_ref().is_some_and(is_off)
     }

@@ -69,7 +69,6 @@ impl Foundation {
     }
 
     /// The address of the operations port.
-    #[must_use]
     pub fn ops_address(&self) -> SocketAddr {
         self.ops.local_addr()
     }

@@ -52,7 +52,6 @@ impl OpsServer {
     }
 
     /// Where it listens, with the port that the system chose.
-    #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }

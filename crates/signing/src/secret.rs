@@ -35,7 +35,6 @@ impl SigningSecret {
     }
 
     /// The secret itself, for signing, sealing and the one answer that shows it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

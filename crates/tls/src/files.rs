@@ -63,7 +63,6 @@ pub struct FileError {
 
 impl ClientFiles {
     /// Whether there is no file.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

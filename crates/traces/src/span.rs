@@ -63,7 +63,6 @@ impl Span {
     }
 
     /// What others name as their parent.
-    #[must_use]
     pub fn traceparent(&self) -> Traceparent {
         Traceparent::recorded(self.0.record.trace, self.0.record.id)
     }

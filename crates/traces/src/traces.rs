@@ -41,7 +41,6 @@ impl Traces {
     }
 
     /// Whether any span may begin.
-    #[must_use]
     pub const fn are_on(&self) -> bool {
         self.0.is_some()
     }

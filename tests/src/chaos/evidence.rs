@@ -110,7 +110,6 @@ pub struct Attempt {
 
 impl Attempt {
     /// When it ended.
-    #[must_use]
     pub fn finished_at(&self) -> OffsetDateTime {
         self.started_at + self.duration
     }

@@ -35,7 +35,6 @@ pub struct Gap {
 
 impl Gap {
     /// Whether it is longer than it should be.
-    #[must_use]
     pub fn is_missed(&self) -> bool {
         self.goal.is_some_and(|goal| self.longest > goal)
     }

@@ -21,7 +21,6 @@ pub enum Ordeal {
 
 impl Ordeal {
     /// Its kind, for the report.
-    #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
             Self::Kill(_) => "a broker killed",
@@ -34,7 +33,6 @@ impl Ordeal {
     }
 
     /// The longest gap of deliveries that it should cause. `None` where deliveries wait for the nodes.
-    #[must_use]
     pub const fn goal(self) -> Option<Duration> {
         match self {
             Self::Kill(_) | Self::KillLeader => Some(Duration::from_secs(5)),

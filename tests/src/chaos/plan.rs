@@ -48,7 +48,6 @@ impl Slot {
         [Self::Ingest(1), Self::Ingest(2), Self::Dispatcher(1), Self::Dispatcher(2), Self::Dispatcher(3), Self::Api];
 
     /// The name of its binary.
-    #[must_use]
     pub const fn binary(self) -> &'static str {
         match self {
             Self::Ingest(_) => "event-ingest",

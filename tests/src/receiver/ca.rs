@@ -49,7 +49,6 @@ impl TestCa {
     }
 
     /// The authority's certificate as PEM.
-    #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem
     }
@@ -90,7 +89,6 @@ impl TestCa {
     ///
     /// # Panics
     /// When no certificate can be made.
-    #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
         let names = ["localhost", "127.0.0.1", "*.receiver.example", "*.example.com"].map(str::to_owned);
         let mut params = CertificateParams::new(names).expect("the names are valid");

@@ -44,7 +44,6 @@ impl Receiver {
     }
 
     /// The address that it listens on.
-    #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -66,7 +65,6 @@ impl Receiver {
     }
 
     /// Everything that has arrived so far, in order.
-    #[must_use]
     pub fn received(&self) -> Vec<Received> {
         self.shared.state().received.clone()
     }
@@ -75,7 +73,6 @@ impl Receiver {
     ///
     /// # Panics
     /// When one came twice.
-    #[must_use]
     pub fn received_once(&self) -> HashSet<String> {
         let received = self.received();
         let id = |one: &Received| one.header("x-service-webhook-id").expect("every delivery has an id").to_owned();
@@ -85,7 +82,6 @@ impl Receiver {
     }
 
     /// The number of requests that have arrived so far.
-    #[must_use]
     pub fn arrived(&self) -> usize {
         self.shared.state().received.len()
     }

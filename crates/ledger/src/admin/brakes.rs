@@ -31,7 +31,6 @@ pub struct Brake {
 
 impl Brake {
     /// True if an operator has set it, for all dispatchers.
-    #[must_use]
     pub fn is_operators(&self) -> bool {
         self.holder == OPERATOR
     }
@@ -91,43 +90,28 @@ fn interval(time: time::Duration) -> PgInterval {
 
 impl Ledger {
     /// The brakes that are on: the operator's first.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn brakes(&self) -> Result<Vec<Brake>, LedgerError> {
         self.brakes_within(LIVE).await
     }
 
     /// The brakes that are on, or whose process died within this time.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn brakes_within(&self, time: time::Duration) -> Result<Vec<Brake>, LedgerError> {
         let query = diesel::sql_query(ALL).bind::<Interval, _>(interval(time));
         self.run("brakes_within", async |conn| Ok(query.load(conn).await?)).await
     }
 
     /// Brakes all dispatchers, until [`Ledger::brake_release`] without a holder.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn brake_all(&self, reason: &str) -> Result<(), LedgerError> {
         self.brake_renew(OPERATOR, reason).await
     }
 
     /// Says that a dispatcher accepts no jobs, for the next minute.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn brake_renew(&self, holder: &str, reason: &str) -> Result<(), LedgerError> {
         let query = diesel::sql_query(SET).bind::<Text, _>(holder).bind::<Text, _>(reason);
         self.run("brake_renew", async |conn| query.execute(conn).await.map(drop)).await
     }
 
     /// Releases a dispatcher's brake, or the operator's if no holder is given. Returns whether it was on.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn brake_release(&self, holder: Option<&str>) -> Result<bool, LedgerError> {
         let holder = holder.unwrap_or(OPERATOR);
         let query = diesel::sql_query(RELEASE).bind::<Text, _>(holder);
@@ -136,9 +120,6 @@ impl Ledger {
     }
 
     /// Those of the webhooks whose receivers succeeded within the last day, and were not failing before this time.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn receivers_well(
         &self,
         webhooks: &[WebhookId],
@@ -153,9 +134,6 @@ impl Ledger {
     /// URLs to find out whether any receiver can be reached, `most` at most: of a host of each of the next `most` tenants after
     /// one (`None`: of the first), then of up to three further hosts of each; and the last of these tenants. `None` as the
     /// last one: there are no further tenants.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn receivers_to_probe(
         &self,
         after: Option<TenantId>,

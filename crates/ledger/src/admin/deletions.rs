@@ -43,9 +43,6 @@ struct Row {
 
 impl Ledger {
     /// The tenant's deleted webhooks, the latest first.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn deleted_webhooks(
         &self,
         tenant: TenantId,
@@ -65,9 +62,6 @@ impl Ledger {
     }
 
     /// One of the tenant's deleted webhooks.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhook_deleted(
         &self,
         tenant: TenantId,

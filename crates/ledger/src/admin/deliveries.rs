@@ -139,9 +139,6 @@ struct AttemptRow {
 impl Ledger {
     /// Lists a webhook's deliveries, newest event first. The search ends after about `budget`, so a page may be short.
     /// It is the last one only if its `next` is `None`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn delivery_list(
         &self,
         webhook: OwnWebhook,
@@ -178,9 +175,6 @@ impl Ledger {
     }
 
     /// One of a webhook's deliveries.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn delivery_find(&self, webhook: OwnWebhook, id: DeliveryId) -> Result<Option<Delivery>, LedgerError> {
         let query = deliveries::table
             .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.id().as_uuid())))
@@ -190,9 +184,6 @@ impl Ledger {
     }
 
     /// A delivery's attempts, oldest first, at most the newest 200.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn attempt_list(&self, id: DeliveryId) -> Result<Vec<Attempt>, LedgerError> {
         let query = attempts::table
             .filter(attempts::delivery_id.eq(id.as_uuid()))
@@ -204,9 +195,6 @@ impl Ledger {
     }
 
     /// The webhook of one of the tenant's deliveries.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn delivery_webhook(&self, tenant: TenantId, id: DeliveryId) -> Result<Option<OwnWebhook>, LedgerError> {
         let query = deliveries::table.filter(deliveries::id.eq(id.as_uuid())).select(deliveries::webhook_id);
         let found: Option<Uuid> = self.run("delivery_webhook", async |conn| query.first(conn).await.optional()).await?;
@@ -215,9 +203,6 @@ impl Ledger {
     }
 
     /// Finds those of the deliveries whose bodies the ledger has: the others cannot be sent again.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn bodies_find(&self, deliveries: &[Delivery]) -> Result<BTreeSet<DeliveryId>, LedgerError> {
         let ids: Vec<Uuid> = deliveries.iter().map(|delivery| delivery.id.as_uuid()).collect();
         if ids.is_empty() {
@@ -230,9 +215,6 @@ impl Ledger {
     }
 
     /// The exact body of a tenant's delivery.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn body_find(&self, tenant: TenantId, delivery: &Delivery) -> Result<Option<Vec<u8>>, LedgerError> {
         let event_type = delivery.event_type.as_str();
         let key = (delivery.id.occurred_at(), delivery.event.as_uuid(), tenant.as_uuid(), event_type);

@@ -118,9 +118,6 @@ struct Ever {
 
 impl Ledger {
     /// Begins an erasure: finds the tenant's webhooks. Changes nothing.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn erasure_begin(&self, tenant: TenantId) -> Result<Erasure, LedgerError> {
         let own = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(webhooks::id);
         let ever = diesel::sql_query(EVER).bind::<SqlUuid, _>(tenant.as_uuid());

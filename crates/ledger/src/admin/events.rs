@@ -102,7 +102,6 @@ impl Absence {
         [Self::Deleted, Self::CreatedLater, Self::Test, Self::Expired, Self::NotSubscribed, Self::SubscribedLater];
 
     /// The name in the API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -164,9 +163,6 @@ impl Ledger {
     /// What became of the tenant's events of this id, the newest ten. Empty when the tenant has none: it was not stored,
     /// or retention took it. Deliveries of events that came before `keep` may be gone. Of an id that very many events
     /// have, of whatever tenant, only some are looked at.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn event_find(&self, tenant: TenantId, id: EventId, keep: Duration) -> Result<FoundEvents, LedgerError> {
         let find = diesel::sql_query(FIND)
             .bind::<SqlUuid, _>(id.as_uuid())

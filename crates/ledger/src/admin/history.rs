@@ -48,7 +48,6 @@ impl Action {
         [Self::Created, Self::Changed, Self::Deleted, Self::Tested, Self::Resent, Self::Recovered, Self::Cancelled];
 
     /// The name in the ledger and in the API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

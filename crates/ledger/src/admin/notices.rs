@@ -43,9 +43,6 @@ const LEASE: &str = "WITH leased AS ( \
 
 impl Ledger {
     /// Leases up to `most` notices that are not known to be published.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn notices_lease(&self, most: u16) -> Result<Vec<Notice>, LedgerError> {
         let known = NoticeType::ALL.map(NoticeType::as_str);
         let query = diesel::sql_query(LEASE).bind::<Int4, _>(i32::from(most)).bind::<Array<Text>, _>(&known[..]);

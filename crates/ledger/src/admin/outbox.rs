@@ -44,7 +44,6 @@ impl OutboxBatch {
     }
 
     /// The jobs to publish.
-    #[must_use]
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
@@ -63,7 +62,6 @@ impl OutboxBatch {
     }
 
     /// Whether there is nothing to publish and nothing to delete.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

@@ -33,9 +33,6 @@ pub struct HistoryEntry {
 
 impl Ledger {
     /// A webhook's history, newest first. `None` when the tenant has no such webhook, and no history of it either.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn history_list(
         &self,
         tenant: TenantId,
@@ -62,9 +59,6 @@ impl Ledger {
 
     /// A webhook's notices of the types that this version knows, newest first. `None` when the tenant has no such webhook,
     /// and no history of it either.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn notice_list(
         &self,
         tenant: TenantId,

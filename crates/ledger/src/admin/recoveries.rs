@@ -47,7 +47,6 @@ impl Recoverable {
     pub const ALL: [Self; 2] = [Self::Dropped, Self::Skipped];
 
     /// The name in the ledger and in the API.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -215,9 +214,6 @@ const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
 impl Ledger {
     /// Begins a recovery, or finds the webhook's running one, whatever that one recovers. Begins none if all that it would
     /// recover has no body any more.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn recovery_create(
         &self,
         actor: &Actor,
@@ -269,9 +265,6 @@ impl Ledger {
     /// Counts the deliveries that a recovery would send again now: those whose bodies are older than `bodies` are
     /// left out.
     /// `None` when the tenant has no such webhook.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn recoverable_count(
         &self,
         tenant: TenantId,
@@ -297,18 +290,12 @@ impl Ledger {
 
     /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. Left out are those whose
     /// deliveries are being cancelled.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn recoverable_webhooks(&self, tenant: Option<TenantId>) -> Result<Vec<RecoverableWebhook>, LedgerError> {
         let query = diesel::sql_query(WEBHOOKS).bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
         self.run("recoverable_webhooks", async |conn| query.load(conn).await).await
     }
 
     /// One of a webhook's recoveries.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn recovery_find(&self, webhook: OwnWebhook, id: Uuid) -> Result<Option<Recovery>, LedgerError> {
         let query = recoveries::table
             .filter(recoveries::id.eq(id).and(recoveries::webhook_id.eq(webhook.id().as_uuid())))
@@ -317,9 +304,6 @@ impl Ledger {
     }
 
     /// The webhook's recovery that is running.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn recovery_running(&self, webhook: OwnWebhook) -> Result<Option<Recovery>, LedgerError> {
         let query = recoveries::table
             .filter(recoveries::webhook_id.eq(webhook.id().as_uuid()).and(recoveries::finished_at.is_null()))

@@ -74,9 +74,6 @@ impl NewSession {
 
 impl Ledger {
     /// The session with this id, if it exists and has not expired at `now`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn session_find(&self, hash: &SessionHash, now: OffsetDateTime) -> Result<Option<Session>, LedgerError> {
         let row: Option<(Uuid, String, String)> = self
             .run("session_find", async |conn| {
@@ -120,17 +117,11 @@ impl Ledger {
     }
 
     /// Deletes a session. Returns whether there was one, expired or not.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn session_revoke(&self, hash: &SessionHash) -> Result<bool, LedgerError> {
         Ok(self.sessions_revoke(std::slice::from_ref(hash)).await? > 0)
     }
 
     /// Deletes sessions, as far as there are such. Returns how many, expired or not.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn sessions_revoke(&self, hashes: &[SessionHash]) -> Result<usize, LedgerError> {
         let ids = hashes.iter().map(|hash| &hash.0);
         let revoke = diesel::delete(admin_sessions::table.filter(admin_sessions::id_sha256.eq_any(ids)));
@@ -138,9 +129,6 @@ impl Ledger {
     }
 
     /// Deletes the sessions that had expired at `now`, 1,000 at a time. Returns how many. Safe to run concurrently.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn sessions_purge(&self, now: OffsetDateTime) -> Result<usize, LedgerError> {
         let mut purged = 0;
         loop {

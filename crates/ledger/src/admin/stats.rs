@@ -63,7 +63,6 @@ pub enum StatsStep {
 
 impl StatsStep {
     /// Its name in the API, which PostgreSQL knows too.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hour => "hour",
@@ -92,9 +91,6 @@ const BY_WEBHOOK: &str = "SELECT webhook_id AS webhook, hour, \
 impl Ledger {
     /// What the attempts of several of the tenant's webhooks came to, from `from` to before `until`: for each webhook
     /// and hour, in their order. Hours without an attempt have no entry. Both times are the beginnings of hours.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn stats_by_webhook(
         &self,
         tenant: TenantId,
@@ -112,9 +108,6 @@ impl Ledger {
 
     /// What a webhook's attempts that ended from `from` to before `until` came to, oldest first. Steps without an
     /// attempt have no entry. Both times are the beginnings of hours.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn stats_list(
         &self,
         webhook: OwnWebhook,

@@ -159,9 +159,6 @@ impl Ledger {
     }
 
     /// How many tasks and recoveries are under way.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn tasks_count(&self) -> Result<Running, LedgerError> {
         let row: RunningRow =
             self.run("tasks_count", async |conn| diesel::sql_query(COUNT).get_result(conn).await).await?;

@@ -84,9 +84,6 @@ struct CountRow {
 
 impl Ledger {
     /// How far a tenant has left.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn tenant_condition(&self, tenant: TenantId) -> Result<TenantCondition, LedgerError> {
         let query = diesel::sql_query(CONDITION).bind::<SqlUuid, _>(tenant.as_uuid());
         let row: ConditionRow = self.run("tenant_condition", async |conn| query.get_result(conn).await).await?;
@@ -96,9 +93,6 @@ impl Ledger {
     }
 
     /// Counts up to 50,000 of a webhook's deliveries after one.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn deliveries_count(
         &self,
         webhook: WebhookId,

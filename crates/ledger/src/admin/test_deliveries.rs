@@ -32,9 +32,6 @@ pub enum TestDelivery {
 
 impl Ledger {
     /// Stores a test delivery: an event of the actor's tenant, its delivery to one webhook, and the job in the outbox.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn test_create(
         &self,
         actor: &Actor,

@@ -130,9 +130,6 @@ struct HealthRow {
 
 impl Ledger {
     /// Registers a webhook, unless its tenant has too many already.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhook_create(
         &self,
         actor: &Actor,
@@ -172,9 +169,6 @@ impl Ledger {
     }
 
     /// The tenant's webhooks, in the order of their registrations.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhook_list(&self, tenant: TenantId, page: Page<WebhookId>) -> Result<Vec<Webhook>, LedgerError> {
         let rows = self.run("webhook_list", async |conn| {
             // A tenant's webhooks are few: they are sorted without an index.
@@ -194,9 +188,6 @@ impl Ledger {
     }
 
     /// All of the tenant's webhooks, in the order of their registrations, read in pages.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhooks_all(&self, tenant: TenantId) -> Result<Vec<Webhook>, LedgerError> {
         let (mut all, mut page) = (Vec::new(), Page { after: None, limit: 200 });
         loop {
@@ -211,9 +202,6 @@ impl Ledger {
     }
 
     /// One of the tenant's webhooks.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhook_find(&self, tenant: TenantId, id: WebhookId) -> Result<Option<Webhook>, LedgerError> {
         let found = self.run("webhook_find", async |conn| shown(conn, tenant, id).await).await?;
         found.map(|(row, health, backlog)| row.read(health, backlog)).transpose()

@@ -39,9 +39,6 @@ struct Unloaded {
 impl Ledger {
     /// Returns true if a delivery that could not be loaded has ended, and only its event is gone. If not, the ledger has lost
     /// the delivery, or an operator erased it with its tenant.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn delivery_has_ended(&self, delivery: DeliveryId) -> Result<bool, LedgerError> {
         let query = diesel::sql_query(HAS_ENDED).bind::<SqlUuid, _>(delivery.as_uuid());
         let unloaded: Unloaded = self.run("delivery_has_ended", async |conn| query.get_result(conn).await).await?;
@@ -50,9 +47,6 @@ impl Ledger {
 
     /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there. Its
     /// tries stay: it comes again if its process dies before that, and must not crash as many again.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn job_park(&self, delivery: DeliveryId, reason: &str) -> Result<(), LedgerError> {
         let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
         let _: Vec<(Uuid,)> = self.run("job_park", async |conn| statement.load(conn).await).await?;
@@ -61,9 +55,6 @@ impl Ledger {
 
     /// The deliveries whose jobs are noted as parked for a minute at least, in the order of their ids: the jobs are on the queue of
     /// dead jobs, unless somebody removed them there.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn jobs_parked(&self) -> Result<Vec<DeliveryId>, LedgerError> {
         let rows: Vec<Parked> =
             self.run("jobs_parked", async |conn| diesel::sql_query(PARKED).load(conn).await).await?;
@@ -72,9 +63,6 @@ impl Ledger {
 
     /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job
     /// detection takes a job for lost that is published long after it is due.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
         let forget = diesel::sql_query(FORGET_MARKS).bind::<Array<SqlUuid>, _>(&ids);

@@ -105,9 +105,6 @@ impl Ledger {
 
     /// The deliveries of these events, to any webhook, that still wait for their first attempt, each with the place of its
     /// event.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn deliveries_untried(&self, events: &[&NewEvent]) -> Result<Vec<(usize, DeliveryId)>, LedgerError> {
         let mut statements: BTreeMap<Week, FindUntried> = BTreeMap::new();
         for (event, number) in events.iter().zip(0..) {

@@ -32,14 +32,12 @@ pub struct LoadedDelivery {
 
 impl LoadedDelivery {
     /// When its next attempt is due.
-    #[must_use]
     pub fn due(&self) -> OffsetDateTime {
         self.progress.next_attempt_at.unwrap_or(self.created_at)
     }
 
     /// Returns whether no attempt was made, and the first one is due since the delivery was stored: it was neither postponed
     /// nor held, and the delivery was not resent.
-    #[must_use]
     pub fn is_new(&self) -> bool {
         self.progress.attempts == 0 && self.due() == self.created_at
     }

@@ -38,9 +38,6 @@ batch_statement! {
 impl Ledger {
     /// Marks a job that may crash this process, before it begins for the `tries`th time. Returns how often it has begun
     /// without coming to an end, this time included. Idempotent.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn suspect_mark(&self, delivery: DeliveryId, tries: u16) -> Result<u16, LedgerError> {
         let tries = i16::try_from(tries).unwrap_or(i16::MAX);
         let statement = MarkSuspects { delivery: vec![delivery.as_uuid()], tries: vec![tries] };
@@ -51,9 +48,6 @@ impl Ledger {
 
     /// The number of times that a job was marked and did not end: its process died, or still works on it. The second value
     /// is true if it was to be parked as `unrecorded`. A mark counts for a day.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn suspect_tries(&self, delivery: DeliveryId) -> Result<(u16, bool), LedgerError> {
         let statement = CountTries { delivery: vec![delivery.as_uuid()] };
         let rows: Vec<(i16, bool)> = self.run("suspect_tries", async |conn| statement.load(conn).await).await?;
@@ -63,9 +57,6 @@ impl Ledger {
     }
 
     /// Deletes the mark of a job that came to an end or did no harm for a while. A parked job stays parked.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn suspect_clear(&self, delivery: DeliveryId) -> Result<(), LedgerError> {
         let statement = ClearSuspects { delivery: vec![delivery.as_uuid()] };
         let _: Vec<(Uuid,)> = self.run("suspect_clear", async |conn| statement.load(conn).await).await?;

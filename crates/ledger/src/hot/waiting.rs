@@ -30,9 +30,6 @@ fn ends(ids: &[Uuid]) -> (Uuid, Uuid) {
 impl Ledger {
     /// Makes the next attempt of a delivery due later. `attempts` is the number of those made so far. Returns `false`
     /// when the delivery does not wait, or was attempted meanwhile.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn delivery_postpone(
         &self,
         delivery: DeliveryId,
@@ -54,9 +51,6 @@ impl Ledger {
     }
 
     /// Cancels those of the deliveries that still wait.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
         self.run("deliveries_cancel", async |conn| {

@@ -154,36 +154,24 @@ pub struct DaysSeen {
 
 impl Ledger {
     /// The condition of the server.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn server_condition(&self) -> Result<ServerCondition, LedgerError> {
         let query = diesel::sql_query(include_str!("condition/server.sql"));
         self.run("server_condition", async |conn| query.get_result(conn).await).await
     }
 
     /// Who is connected to this database, but for the caller's connection.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn connections_seen(&self) -> Result<Vec<ConnectionsSeen>, LedgerError> {
         let query = diesel::sql_query(include_str!("condition/connections.sql")).bind::<BigInt, _>(LEADER_LOCK);
         self.run("connections_seen", async |conn| query.load(conn).await).await
     }
 
     /// What the leader noted of the broker.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn generation_seen(&self) -> Result<GenerationSeen, LedgerError> {
         let query = "SELECT id, rebuilding IS NOT NULL AS is_rebuilding FROM broker_generation";
         self.run("generation_seen", async |conn| diesel::sql_query(query).get_result(conn).await).await
     }
 
     /// Which days have partitions.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn days_seen(&self) -> Result<DaysSeen, LedgerError> {
         let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
                     WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";

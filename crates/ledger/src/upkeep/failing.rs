@@ -34,9 +34,6 @@ impl Leader {
     }
 
     /// Deletes up to 5,000 rows of statistics of hours that began 90 days ago or earlier. Returns how many.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn stats_clear(&mut self) -> Result<usize, LedgerError> {
         let query = diesel::sql_query(
             "DELETE FROM webhook_stats WHERE ctid = ANY (ARRAY( \

@@ -127,9 +127,6 @@ impl Stream {
 impl Leader {
     /// Searches the next `rows` deliveries of a stream for those that wait with no job certainly published since
     /// `since`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn waiting_find(
         &mut self,
         stream: Stream,
@@ -152,9 +149,6 @@ impl Leader {
     /// Searches the next `rows` deliveries of a stream for overdue ones. Returns up to `limit` that were due before
     /// `lost` and so have lost their jobs: none without `lost`. Those whose jobs were enqueued again lately are left
     /// out.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn overdue_find(
         &mut self,
         stream: Stream,
@@ -186,9 +180,6 @@ impl Leader {
     }
 
     /// Holds the jobs of deliveries whose webhooks are paused. Returns the deliveries whose webhooks are active by now.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn jobs_hold(&mut self, paused: Vec<Waiting>) -> Result<Vec<Waiting>, LedgerError> {
         if paused.is_empty() {
             return Ok(paused);

@@ -59,13 +59,11 @@ impl RebuildCursor {
     };
 
     /// The next chunk of deliveries with a due time. `None` at the end.
-    #[must_use]
     pub fn due(&self) -> Option<(Stream, Place)> {
         Some((Stream::Due, Place { due: self.rebuild_due?, id: self.rebuild_due_id }))
     }
 
     /// The next chunk of deliveries without a due time. `None` at the end.
-    #[must_use]
     pub fn untried(&self) -> Option<(Stream, Place)> {
         let place = Place { due: OffsetDateTime::UNIX_EPOCH, id: self.rebuild_untried };
         Some((Stream::UntriedBackwards, place)).filter(|_| !self.rebuild_untried.is_nil())
@@ -96,26 +94,17 @@ const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, rebuilding =
 
 impl Leader {
     /// Reads the generation.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn generation(&mut self) -> Result<Generation, LedgerError> {
         self.run("generation", async |conn| diesel::sql_query(READ).get_result(conn).await).await
     }
 
     /// Names the queue that a rebuild is about to declare. If it dies, the next one uses the same name.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn rebuild_plan(&mut self, id: Uuid) -> Result<(), LedgerError> {
         let plan = diesel::sql_query(PLAN).bind::<SqlUuid, _>(id);
         self.run("rebuild_plan", async |conn| plan.execute(conn).await.map(|_| ())).await
     }
 
     /// Notes how far a rebuild has come that began at `since`, once its queue was declared.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn rebuild_reach(&mut self, since: OffsetDateTime, reached: &RebuildCursor) -> Result<(), LedgerError> {
         let reach = diesel::sql_query(REACH)
             .bind::<Timestamptz, _>(since)
@@ -126,9 +115,6 @@ impl Leader {
     }
 
     /// Ends the rebuild: every waiting delivery has its job, and the rebuild's queue is the sentinel.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn rebuild_finish(&mut self) -> Result<(), LedgerError> {
         self.run("rebuild_finish", async |conn| diesel::sql_query(FINISH).execute(conn).await.map(|_| ())).await
     }

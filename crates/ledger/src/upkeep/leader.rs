@@ -62,9 +62,6 @@ pub(crate) struct LeftoversCursor {
 
 impl Ledger {
     /// Opens a connection for a leader, which does not count among the pool's. The server closes it after 20 s idle.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
         let mark = match Mark::replace(&mut conn, SESSION).await {

@@ -160,17 +160,11 @@ impl Partition {
 
 impl Leader {
     /// Makes the missing partitions around `today`.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn partitions_ensure(&mut self, today: Date) -> Result<(), LedgerError> {
         self.run("partitions_ensure", async |conn| make_partitions(conn, around(today)).await.map(|_| ())).await
     }
 
     /// How many days after today have partitions without a gap.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn partitions_ahead(&mut self, today: Date) -> Result<u32, LedgerError> {
         let days = self.days().await?;
         let later = std::iter::successors(today.next_day(), |day| day.next_day());

@@ -105,13 +105,11 @@ impl Removal {
     }
 
     /// The day.
-    #[must_use]
     pub const fn day(&self) -> Day {
         self.day
     }
 
     /// The part that is removed.
-    #[must_use]
     pub const fn part(&self) -> Part {
         self.part
     }
@@ -137,26 +135,17 @@ struct WaitingOfDay {
 
 impl Leader {
     /// The time by the database's clock.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn now(&mut self) -> Result<OffsetDateTime, LedgerError> {
         self.run("now", async |conn| now(conn).await).await
     }
 
     /// The highest age of a database's oldest transaction id, in transactions. The server refuses writes at 2 billion.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn transaction_age(&mut self) -> Result<i32, LedgerError> {
         let highest = diesel::dsl::sql::<Integer>("(SELECT max(age(datfrozenxid)) FROM pg_database)");
         self.run("transaction_age", async |conn| diesel::select(highest).get_result(conn).await).await
     }
 
     /// The time since the server archived a WAL file, in seconds; if it archived none, since it counts.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn archive_age(&mut self) -> Result<Option<f64>, LedgerError> {
         let age = diesel::dsl::sql::<Nullable<Double>>(
             "(SELECT extract(epoch FROM now() - coalesce(last_archived_time, stats_reset))::float8 FROM pg_stat_archiver)",
@@ -165,17 +154,11 @@ impl Leader {
     }
 
     /// The days that at `now` have been over for this long, oldest first.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn days_old(&mut self, now: OffsetDateTime, age: Duration) -> Result<Vec<Day>, LedgerError> {
         Ok(self.days().await?.into_iter().take_while(|day| day.is_over(now - age)).collect())
     }
 
     /// Those of the days that have bodies.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn days_with_bodies(&mut self, days: Vec<Day>) -> Result<Vec<Day>, LedgerError> {
         let names: Vec<_> = days.into_iter().map(|day| day.events().name).collect();
         let find = diesel::sql_query(

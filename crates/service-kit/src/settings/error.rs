@@ -88,7 +88,6 @@ impl Key {
     }
 
     /// As the file writes it: `section.key`.
-    #[must_use]
     pub fn path(&self) -> &str {
         &self.0
     }

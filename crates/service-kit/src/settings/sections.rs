@@ -240,7 +240,6 @@ pub struct Egress {
 
 impl Egress {
     /// Where deliveries may go.
-    #[must_use]
     pub fn destinations(&self) -> Destinations {
         Destinations::allowing(self.allowed_networks.clone())
             .with_ports(self.allowed_ports.clone())
@@ -337,7 +336,6 @@ pub struct Retention {
 
 impl Retention {
     /// Returns the times for which deliveries and bodies are kept. A body is not kept longer than its deliveries.
-    #[must_use]
     pub fn kept(&self) -> Kept {
         Kept { log: self.keep, bodies: self.bodies.unwrap_or(self.keep).min(self.keep) }
     }

@@ -10,7 +10,6 @@ pub struct Sensitive(String);
 
 impl Sensitive {
     /// The credential itself, for the one place that uses it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

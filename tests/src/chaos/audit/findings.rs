@@ -121,7 +121,6 @@ impl Audit {
     }
 
     /// How often each kind was found.
-    #[must_use]
     pub fn by_kind(&self) -> BTreeMap<Kind, usize> {
         let mut counts: BTreeMap<_, _> = Kind::ALL.into_iter().map(|(kind, _)| (kind, 0)).collect();
         for finding in &self.findings {

@@ -59,9 +59,6 @@ pub(crate) const END_RECOVERIES: &str =
 impl Ledger {
     /// Changes one of the tenant's webhooks, unless it has all of the values already. When it becomes active,
     /// [`Ledger::jobs_wake`] publishes its held jobs.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhook_change(
         &self,
         actor: &Actor,
@@ -97,9 +94,6 @@ impl Ledger {
 
     /// Deletes one of the tenant's webhooks. It gets nothing more. Its waiting deliveries count as cancelled, and
     /// [`Ledger::cancellation_step`] marks them so. Its history stays. Returns `false` when there is no such webhook.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhook_delete(&self, actor: &Actor, id: WebhookId) -> Result<bool, LedgerError> {
         self.run("webhook_delete", async |conn| {
             conn.transaction(async |conn| {

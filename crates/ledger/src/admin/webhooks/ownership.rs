@@ -26,7 +26,6 @@ pub(crate) enum Existence {
 
 impl OwnWebhook {
     /// Its id.
-    #[must_use]
     pub const fn id(self) -> WebhookId {
         self.id
     }
@@ -34,9 +33,6 @@ impl OwnWebhook {
 
 impl Ledger {
     /// The webhook, if the tenant has or had it. The history of a deleted one stays readable.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn webhook_known(&self, tenant: TenantId, id: WebhookId) -> Result<Option<OwnWebhook>, LedgerError> {
         let mine = webhooks::table
             .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.eq(id.as_uuid())))

@@ -124,9 +124,6 @@ impl Top {
 impl Ledger {
     /// Looks at what happened within `since`, and at the `limit` webhooks that hold most jobs. Reads a bounded number of
     /// rows, and changes nothing.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn top(&self, since: Duration, limit: usize) -> Result<Top, LedgerError> {
         let now = self.run("top", async |conn| now(conn).await).await?;
         let begin = now - since;

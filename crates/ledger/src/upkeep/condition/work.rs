@@ -66,7 +66,6 @@ impl RetriesSeen {
     pub const MOST: i64 = 20_000;
 
     /// How many wait, and whether that is exact.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "an estimate")]
     pub fn count(&self) -> (i64, bool) {
         match self.estimated {
@@ -110,9 +109,6 @@ impl AttemptsSeen {
 
 impl Ledger {
     /// Counts the attempts of this hour and the 25 hours before it, by hour and outcome class.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn attempts_seen(&self) -> Result<Vec<AttemptsSeen>, LedgerError> {
         let query = "SELECT hour, outcome, sum(attempts)::bigint AS attempts FROM ( \
                        SELECT hour, outcome, attempts FROM webhook_stats \
@@ -123,27 +119,18 @@ impl Ledger {
     }
 
     /// Counts what waits beside the queues.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn work_seen(&self) -> Result<WorkSeen, LedgerError> {
         let query = diesel::sql_query(include_str!("work.sql")).bind::<BigInt, _>(WorkSeen::MOST);
         self.run("work_seen", async |conn| query.get_result(conn).await).await
     }
 
     /// Counts the deliveries that wait for a retry.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn retries_seen(&self) -> Result<RetriesSeen, LedgerError> {
         let query = diesel::sql_query(include_str!("retries.sql")).bind::<BigInt, _>(RetriesSeen::MOST);
         self.run("retries_seen", async |conn| query.get_result(conn).await).await
     }
 
     /// Looks for overdue deliveries: the ones with a due time by an index, the others where they are likely.
-    ///
-    /// # Errors
-    /// When the database does not answer.
     pub async fn overdue_seen(&self) -> Result<OverdueSeen, LedgerError> {
         let query = diesel::sql_query(include_str!("overdue.sql")).bind::<BigInt, _>(RetriesSeen::MOST);
         self.run("overdue_seen", async |conn| query.get_result(conn).await).await
