@@ -4,7 +4,6 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use broker::Names;
 use domain::TenantId;
-use ledger::Waking;
 use service_kit::settings::Dispatcher;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -13,7 +12,7 @@ use tokio::{
 
 use crate::{
     pace::{Pace, Paces, Timed},
-    refusal::{Hold, Refusal},
+    refusal::{Hold, OF_LATE_ONES, OF_OTHERS, OF_SILENT_ONES, Refusal},
     room::{Owner, Part, Room},
     shares::{Share, Shares, part},
 };
@@ -59,12 +58,6 @@ const LATE_KIB: u32 = 4 * 1024;
 
 /// Attempts at a time of a webhook that does not answer.
 const OF_SILENT: u32 = 4;
-
-/// Held jobs that are published again: of a slow webhook a single job, after an attempt's time; of other webhooks some
-/// jobs, after a second.
-pub(crate) const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
-const OF_LATE_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(3) };
-pub(crate) const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
 
 /// The number of long places.
 const fn long_places(main: u16) -> u16 {

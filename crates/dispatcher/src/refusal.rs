@@ -1,9 +1,15 @@
 //! Why jobs are held.
 
+use std::time::Duration;
+
 use domain::WebhookId;
 use ledger::Waking;
 
-use crate::lane::OF_SILENT_ONES;
+/// Held jobs that are published again: of a slow webhook a single job, after an attempt's time; of other webhooks some
+/// jobs, after a second.
+pub(crate) const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
+pub(crate) const OF_LATE_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(3) };
+pub(crate) const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
 
 /// Why a job is held: its webhook is paused, or what it did not get. `Slots` and `Bodies` are what this dispatcher as a
 /// whole has too little of: an alert asks for them.

@@ -13,8 +13,8 @@ use tokio_util::task::TaskTracker;
 use crate::{
     end::{DeadReason, End, Stop},
     in_flight::UnderWay,
-    lane::{OF_OTHERS, PATIENCE},
-    refusal::{Hold, Refusal},
+    lane::PATIENCE,
+    refusal::{Hold, OF_OTHERS, Refusal},
     shared::Shared,
 };
 

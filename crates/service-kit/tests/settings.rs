@@ -111,7 +111,7 @@ fn history_is_kept_for_two_days_at_least() {
     assert_eq!(settings.reconcile.interval, Duration::from_millis(200));
     assert_eq!(settings.reconcile.grace, Duration::from_secs(1));
     assert_eq!(settings.retention.keep, Duration::from_secs(2 * 24 * 60 * 60));
-    for setting in ["KEEP", "BODIES", "HELD"] {
+    for setting in ["KEEP", "BODIES"] {
         assert!(refusal(&format!("WEBHOOKS__RETENTION__{setting}"), "47h").contains("at least 2days"), "{setting}");
     }
     assert!(refusal("WEBHOOKS__RETENTION__KEEP", "101years").contains("at most 100years"));

@@ -278,7 +278,7 @@ fn connections_that_timed_out_calls_left_are_not_further_processes() {
 fn the_room_for_locks_is_judged_by_the_days_that_are_kept() {
     let year = |seen: &mut Observed| seen.settings.keep = Duration::from_secs(86_400 * 400);
     let text =
-        "room for 6,400 locks (max_locks_per_transaction = 64); reads of 409 days by 10 connections may hold 12,270";
+        "room for 6,400 locks (max_locks_per_transaction = 64); reads of 411 days by 10 connections may hold 12,330";
     only("database.locks", Level::Warning, text, year);
     let mut observed = well();
     year(&mut observed);
