@@ -62,9 +62,14 @@ const OF_SILENT: u32 = 4;
 
 /// Held jobs that are published again: of a slow webhook a single job, after an attempt's time; of other webhooks some
 /// jobs, after a second.
-pub(crate) const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
+const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
 const OF_LATE_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(3) };
 pub(crate) const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
+
+/// Returns whether a job is held as its webhook does not answer.
+pub(crate) fn is_of_silent_webhook(hold: &Hold) -> bool {
+    hold.waking == Some(OF_SILENT_ONES)
+}
 
 /// The number of long places.
 const fn long_places(main: u16) -> u16 {

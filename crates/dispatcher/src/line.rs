@@ -18,7 +18,7 @@ use crate::{
     end::{Abandoned, DeadReason, End, NotAttempted, Stop},
     holder::Holding,
     in_flight::UnderWay,
-    lane::{Admission, LaneKind, Lanes},
+    lane::{Admission, LaneKind, Lanes, is_of_silent_webhook},
     look_up::Found,
     pace::Timed,
     record::Made,
@@ -191,7 +191,7 @@ impl Line {
         };
         let turn = self.suspects.turn(tries, owner.webhook).await?;
         let admission = self.lanes.admit(owner, job.receipt().lane, long_body).await;
-        if admission.as_ref().is_err_and(Hold::is_of_silent_webhook) {
+        if admission.as_ref().is_err_and(is_of_silent_webhook) {
             self.brake.failed(owner, &delivery.destination.url);
         }
         Ok((admission?, turn))

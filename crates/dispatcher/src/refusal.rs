@@ -3,8 +3,6 @@
 use domain::WebhookId;
 use ledger::Waking;
 
-use crate::lane::OF_SILENT_ONES;
-
 /// Why a job is held: its webhook is paused, or what it did not get. `Slots` and `Bodies` are what this dispatcher as a
 /// whole has too little of: an alert asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
@@ -37,11 +35,4 @@ pub(crate) struct Hold {
     pub(crate) refusal: Refusal,
     /// `None`: when the webhook is activated.
     pub(crate) waking: Option<Waking>,
-}
-
-impl Hold {
-    /// Returns whether the webhook does not answer.
-    pub(crate) fn is_of_silent_webhook(&self) -> bool {
-        self.waking == Some(OF_SILENT_ONES)
-    }
 }
