@@ -117,7 +117,10 @@ pub struct Subscriber {
 
 /// The system of one test. It is checked and removed at the end of the test, whatever the outcome. A failed test shows
 /// what was in the system.
-pub struct TestSystem(Arc<System>);
+pub struct TestSystem {
+    system: Arc<System>,
+    is_over: bool,
+}
 
 impl TestSystem {
     /// A system in which all services run.
@@ -141,13 +144,26 @@ impl TestSystem {
 
     /// A system in which no service runs yet.
     pub async fn prepared(options: Options) -> Self {
-        Self(Arc::new(System::prepare(options).await))
+        Self::of(Arc::new(System::prepare(options).await))
     }
 
     /// The system that such tests of one program share: it has the default options, and all services run.
     /// Tenants are walls: the test has a tenant of its own, and names it in whatever it looks for or counts.
     pub async fn shared() -> Self {
-        Self(shared::system().await)
+        Self::of(shared::system().await)
+    }
+
+    const fn of(system: Arc<System>) -> Self {
+        Self { system, is_over: false }
+    }
+
+    /// Runs a test that is a closure, and ends without blocking its thread: several such may run in one task.
+    async fn run<F: Future<Output = ()>>(mut self, test: impl FnOnce(Arc<System>) -> F) {
+        let outcome = AssertUnwindSafe(test(Arc::clone(&self))).catch_unwind().await;
+        self.is_over = true;
+        let differing = self.end(outcome.is_err()).await;
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        assert_eq!(differing, "", "deliveries and unsuccessful_deliveries");
     }
 }
 
@@ -155,15 +171,18 @@ impl Deref for TestSystem {
     type Target = Arc<System>;
 
     fn deref(&self) -> &Arc<System> {
-        &self.0
+        &self.system
     }
 }
 
 impl Drop for TestSystem {
     fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
         let failed = thread::panicking();
         // A panic in here must not meet the one of the test.
-        let end = AssertUnwindSafe(self.0.end(failed)).catch_unwind();
+        let end = AssertUnwindSafe(self.end(failed)).catch_unwind();
         let ended = block_in_place(|| Handle::current().block_on(end));
         if !failed {
             let differing = ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -192,20 +211,17 @@ struct Running {
 impl System {
     /// Like [`TestSystem::running`], for a test that is a closure.
     pub async fn run<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
-        let system = TestSystem::running(options).await;
-        test(Arc::clone(&system)).await;
+        TestSystem::running(options).await.run(test).await;
     }
 
     /// Like [`TestSystem::prepared`], for a test that is a closure.
     pub async fn prepared<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
-        let system = TestSystem::prepared(options).await;
-        test(Arc::clone(&system)).await;
+        TestSystem::prepared(options).await.run(test).await;
     }
 
     /// Like [`TestSystem::shared`], for a test that is a closure.
     pub async fn shared<F: Future<Output = ()>>(test: impl FnOnce(Arc<Self>) -> F) {
-        let system = TestSystem::shared().await;
-        test(Arc::clone(&system)).await;
+        TestSystem::shared().await.run(test).await;
     }
 
     async fn prepare(options: Options) -> Self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lapin::{Channel, Connection, uri::AMQPUri};
+use lapin::{Channel, Connection, protocol::AMQPSoftError, uri::AMQPUri};
 
 use crate::{
     addresses::node_of,
@@ -48,8 +48,9 @@ impl Broker {
         Err(failed)
     }
 
-    /// Declares the events exchange and the bindings of the events queue: somebody may have deleted one. Uses the
-    /// connection for depth queries.
+    /// Declares the bindings of the events queue, and the events exchange if there is none: somebody may have deleted one.
+    /// Who may not declare that exchange can still bind. Uses the connection for depth queries. A refusal ends only its
+    /// channel, unless something is still missing: then the next connection declares everything.
     ///
     /// # Errors
     /// When the broker cannot be reached, or refuses.
@@ -59,10 +60,25 @@ impl Broker {
             if !channel.status().connected() {
                 channel = connection.create_channel().await?;
             }
-            topology.bind_events(names, &channel).await.map_err(BrokerError::of_declaring)?;
-            Ok(((), channel))
+            let mut bound = topology.bind_events(names, &channel).await.map_err(BrokerError::of_declaring);
+            if bound.as_ref().is_err_and(is_lacking) {
+                // The refusal has closed the other one.
+                channel = connection.create_channel().await?;
+                bound = match topology.declare_events(names, &channel).await {
+                    Ok(()) => topology.bind_events(names, &channel).await,
+                    refused => refused,
+                }
+                .map_err(BrokerError::of_declaring);
+            }
+            match bound {
+                Err(error) if is_lacking(&error) => Err(error),
+                Err(error) if error.is_refusal() || matches!(error, BrokerError::Differs(_)) => {
+                    Ok((Err(error), channel))
+                }
+                bound => Ok((Ok(bound?), channel)),
+            }
         })
-        .await
+        .await?
     }
 
     async fn connect_to(
@@ -114,4 +130,9 @@ impl Broker {
         }
         Ok(elsewhere)
     }
+}
+
+/// Returns whether the broker refused as an exchange or a queue does not exist.
+fn is_lacking(error: &BrokerError) -> bool {
+    error.refusal(AMQPSoftError::NOTFOUND).is_some()
 }

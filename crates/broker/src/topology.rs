@@ -209,14 +209,22 @@ impl Topology {
         Ok(())
     }
 
-    /// Declares the events exchange, and the bindings of the events queue.
+    /// Declares the events exchange.
     ///
     /// # Errors
-    /// When the broker refuses, for example because there is no such queue.
-    pub(crate) async fn bind_events(&self, names: &Names, channel: &Channel) -> Result<(), lapin::Error> {
+    /// When the broker refuses.
+    pub(crate) async fn declare_events(&self, names: &Names, channel: &Channel) -> Result<(), lapin::Error> {
         for exchange in self.exchanges.iter().filter(|exchange| exchange.name == names.events_exchange) {
             exchange.declare(channel).await?;
         }
+        Ok(())
+    }
+
+    /// Declares the bindings of the events queue.
+    ///
+    /// # Errors
+    /// When the broker refuses, for example because there is no such exchange or queue.
+    pub(crate) async fn bind_events(&self, names: &Names, channel: &Channel) -> Result<(), lapin::Error> {
         for queue in self.queues.iter().filter(|queue| queue.name == names.events()) {
             queue.bind(channel).await?;
         }

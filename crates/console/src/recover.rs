@@ -163,7 +163,7 @@ impl Progress {
                     }
                     div { dt { "Begun" } dd { (full(recovery.created_at)) } }
                 }
-                @if recovery.finished_at.is_none() { p.note { "You may leave this page: the recovery continues." } }
+                @if recovery.finished_at.is_none() { p.note { "You may leave this page: the recovery continues. It waits while very many jobs are queued." } }
             }
             p { a.button href={ (Paths::webhook(self.webhook.id())) "#log" } { "See the log" } }
         };

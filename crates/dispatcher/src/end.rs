@@ -137,7 +137,7 @@ impl DeadReason {
             Self::Unreadable(fault) | Self::Unheld(fault) => fault.clone(),
             Self::Unrecorded(fault) => format!("its attempt was made, and is not in the log: {fault}"),
             Self::UnknownDelivery => {
-                "the ledger has no such delivery: it may have lost it, as in a failover".to_owned()
+                "the ledger has no such delivery: a failover lost it, or `tenant erase --now` deleted it".to_owned()
             }
             Self::Panicked => "its task panicked: the dispatcher's log says where".to_owned(),
             Self::Poison { handed_out_before, deaths } => format!(

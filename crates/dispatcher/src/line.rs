@@ -1,15 +1,16 @@
 //! The line: a job's way from its look-up to its attempt. Each step returns what the next one needs, or the job's end.
 
-use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use domain::{DeliveryId, Traceparent, Verdict};
 use futures_util::FutureExt;
+use governor::DefaultDirectRateLimiter;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
 use time::OffsetDateTime;
 use tokio::{
     sync::{mpsc, oneshot},
-    time::Instant,
+    time::{Instant, sleep},
 };
 
 use crate::{
@@ -35,6 +36,11 @@ const REREAD_AFTER: Duration = Duration::from_millis(400);
 /// The time for which a job is delayed if its webhook's secret does not open, or if no descriptor is left for its attempt: an
 /// operator has to repair something.
 const POSTPONED_BY: Duration = Duration::from_secs(60);
+/// The time for which a job keeps its place if no descriptor is left for its attempt. Otherwise, this process would take and
+/// postpone jobs as fast as it can.
+const WITHOUT_DESCRIPTOR: Duration = Duration::from_secs(1);
+/// How often the log says so in a minute.
+pub(crate) const LACKS_PER_MINUTE: NonZeroU32 = NonZeroU32::MIN;
 
 pub(crate) struct Line {
     pub(crate) shared: Arc<Shared>,
@@ -46,6 +52,8 @@ pub(crate) struct Line {
     pub(crate) to_recorder: mpsc::Sender<Made>,
     pub(crate) to_holder: mpsc::Sender<Holding>,
     pub(crate) settler: Arc<Settler>,
+    /// Limits how often the log says that no descriptor is left.
+    pub(crate) lacks: DefaultDirectRateLimiter,
 }
 
 impl Line {
@@ -105,20 +113,23 @@ impl Line {
                 if self.brake.is_on() {
                     return Err(self.counted(NotAttempted::Braked, Stop::GiveBack));
                 }
-                if delivery.progress.attempts == 0 {
-                    let lane = if admission.is_slow() { LaneKind::Slow } else { job.receipt().lane };
-                    // A postponed attempt was counted when it was postponed. A resend is no acceptance.
-                    if lane != LaneKind::Main || delivery.is_new() {
-                        self.shared.metrics.delayed(lane, self.shared.database.now() - delivery.due());
-                    }
-                }
+                let lane = if admission.is_slow() { LaneKind::Slow } else { job.receipt().lane };
+                // A postponed attempt was counted when it was postponed. A resend is no acceptance.
+                let is_counted = delivery.progress.attempts == 0 && (lane != LaneKind::Main || delivery.is_new());
+                let delay = is_counted.then(|| self.shared.database.now() - delivery.due());
+                let accepted_at = delivery.is_new().then_some(delivery.created_at);
                 let timed = admission.timed();
                 let body = with_room(body, admission.take_body(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
                 let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
                 let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
-                    return Err(self.wait_for_descriptors(job, attempts).await?);
+                    timed.not_made();
+                    drop(timed);
+                    return Err(self.wait_for_descriptors(job, attempts, accepted_at).await?);
                 };
+                if let Some(delay) = delay {
+                    self.shared.metrics.delayed(lane, delay);
+                }
                 if made.answer.status.is_some() {
                     timed.answered();
                 }
@@ -237,12 +248,24 @@ impl Line {
     }
 
     /// Delays the job for whose attempt no descriptor was left. Notes the time in the ledger first, as with keys.
-    async fn wait_for_descriptors(&self, job: &UnderWay, attempts: u16) -> Result<Stop, Abandoned> {
-        tracing::error!(
-            "no descriptor is left for an attempt, which is made in a minute: raise the limit of open files (LimitNOFILE, ulimit \
-             -Hn), or look for what holds them (process_open_fds)"
-        );
+    /// `accepted_at` is that of a new delivery.
+    async fn wait_for_descriptors(
+        &self,
+        job: &UnderWay,
+        attempts: u16,
+        accepted_at: Option<OffsetDateTime>,
+    ) -> Result<Stop, Abandoned> {
+        if self.lacks.check().is_ok() {
+            tracing::error!(
+                "no descriptor is left for attempts, and each is made a minute later: raise the limit of open files \
+                 (LimitNOFILE, ulimit -Hn), or look for what holds them (process_open_fds)"
+            );
+        }
+        sleep(WITHOUT_DESCRIPTOR).await;
         let until = self.postpone(job.job().delivery, attempts).await?;
+        if let Some(accepted_at) = accepted_at {
+            self.shared.metrics.delayed(job.receipt().lane, until - accepted_at);
+        }
         Ok(self.counted(NotAttempted::NoDescriptor, End::Again(until, job.handed_out_before())))
     }
 

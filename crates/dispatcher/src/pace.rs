@@ -87,8 +87,9 @@ impl Paces {
             paces: Arc::clone(self),
             webhook,
             began: Instant::now(),
-            is_slow: AtomicBool::default(),
+            slow: Mutex::default(),
             has_answer: AtomicBool::default(),
+            is_not_made: AtomicBool::default(),
         }
     }
 
@@ -106,8 +107,17 @@ pub(crate) struct Timed {
     paces: Arc<Paces>,
     webhook: WebhookId,
     began: Instant,
-    is_slow: AtomicBool,
+    /// Set once it is slow.
+    slow: Mutex<Option<Slow>>,
     has_answer: AtomicBool,
+    is_not_made: AtomicBool,
+}
+
+/// When an attempt became slow, and what was known before.
+struct Slow {
+    from: Instant,
+    slow_at: Option<Instant>,
+    is_over: bool,
 }
 
 impl Timed {
@@ -118,8 +128,10 @@ impl Timed {
 
     /// The attempt has lasted for [`SLOW`]: its webhook is slow from now on.
     pub(crate) fn is_slow(&self) {
-        if !self.is_slow.swap(true, Relaxed) {
+        let mut slow = self.slow.lock();
+        if slow.is_none() {
             self.paces.note(self.webhook, |seen, now| {
+                *slow = Some(Slow { from: now, slow_at: seen.slow_at, is_over: seen.is_over });
                 (seen.slow_now, seen.slow_at, seen.is_over) = (seen.slow_now + 1, Some(now), false);
             });
         }
@@ -128,14 +140,25 @@ impl Timed {
     pub(crate) fn answered(&self) {
         self.has_answer.store(true, Relaxed);
     }
+
+    /// The attempt was not made: it says nothing of its webhook.
+    pub(crate) fn not_made(&self) {
+        self.is_not_made.store(true, Relaxed);
+    }
 }
 
 impl Drop for Timed {
     fn drop(&mut self) {
-        let (is_slow, has_answer) = (*self.is_slow.get_mut(), *self.has_answer.get_mut());
+        let (slow, has_answer) = (self.slow.get_mut().take(), *self.has_answer.get_mut());
+        let is_not_made = *self.is_not_made.get_mut();
         self.paces.note(self.webhook, |seen, now| {
-            seen.slow_now = seen.slow_now.saturating_sub(is_slow.into());
-            if now.duration_since(self.began) >= SLOW {
+            seen.slow_now = seen.slow_now.saturating_sub(slow.is_some().into());
+            if is_not_made {
+                // Another attempt may have become slow, or ended, meanwhile.
+                if let Some(slow) = slow.filter(|slow| seen.slow_at == Some(slow.from)) {
+                    (seen.slow_at, seen.is_over) = (slow.slow_at, seen.is_over || slow.is_over);
+                }
+            } else if now.duration_since(self.began) >= SLOW {
                 (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);
             } else {
                 seen.is_over = true;
@@ -221,6 +244,26 @@ mod tests {
         attempt(&paces, HANGS, false).await;
         attempt(&paces, QUICK, false).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_was_not_made_changes_nothing() {
+        for (takes, has_answer, expected) in
+            [(HANGS, false, Pace::Silent), (HANGS, true, Pace::Late), (QUICK, true, Pace::Trusted)]
+        {
+            let paces = Paces::new();
+            attempt(&paces, takes, has_answer).await;
+            for takes in [QUICK, HANGS] {
+                let timed = paces.begin(webhook());
+                advance(takes).await;
+                if takes >= SLOW {
+                    timed.is_slow();
+                }
+                timed.not_made();
+                drop(timed);
+                assert_eq!(paces.of(webhook()), expected, "{takes:?}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

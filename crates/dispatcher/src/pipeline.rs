@@ -20,7 +20,7 @@ use crate::{
     in_flight::InFlight,
     intake::Intake,
     lane::Lanes,
-    line::Line,
+    line::{LACKS_PER_MINUTE, Line},
     metrics::Metrics,
     record::Recorder,
     settle::Settler,
@@ -83,6 +83,7 @@ pub(crate) fn start(
         to_recorder: attempts_sender,
         to_holder: holds_sender,
         settler,
+        lacks: RateLimiter::direct(Quota::per_minute(LACKS_PER_MINUTE)),
         shared,
     };
     (Intake { line: Arc::new(line), tasks, most }, [recording, holding])

@@ -47,4 +47,9 @@ impl ConnectError {
             _ => false,
         }
     }
+
+    /// Returns whether the operator does not allow the receiver: nothing was asked to connect.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::RefusedHost(_) | Self::RefusedPort(_) | Self::RefusedLiteral(_) | Self::RefusedName { .. })
+    }
 }

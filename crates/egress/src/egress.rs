@@ -139,16 +139,14 @@ impl Egress {
     }
 
     /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS
-    /// handshake, all that within the timeout. Sends no request.
-    ///
-    /// # Errors
-    /// [`NoDescriptor`]: nothing was tried.
-    pub async fn reaches(&self, url: &WebhookUrl) -> Result<bool, NoDescriptor> {
-        let Ok(uri) = Uri::try_from(url.without_fragment()) else { return Ok(false) };
+    /// handshake, all that within the timeout. Sends no request. `None`: nobody was asked, as no descriptor was left, or
+    /// as the operator does not allow the receiver.
+    pub async fn reaches(&self, url: &WebhookUrl) -> Option<bool> {
+        let Ok(uri) = Uri::try_from(url.without_fragment()) else { return Some(false) };
         let connecting = self.0.connects.attempt(url, self.0.connector.clone().call(uri));
         match timeout(self.0.timeout, connecting).await {
-            Ok(Err(error)) if error.is_without_descriptor() => Err(NoDescriptor),
-            connected => Ok(connected.is_ok_and(|connected| connected.is_ok())),
+            Ok(Err(error)) if error.is_without_descriptor() || error.is_refusal() => None,
+            connected => Some(connected.is_ok_and(|connected| connected.is_ok())),
         }
     }
 
@@ -162,7 +160,8 @@ impl Egress {
 
 impl Inner {
     /// Returns the answer's status and header. A stale connection from the pool is no outcome: the request is sent once
-    /// more, on a new connection, which cannot be stale.
+    /// more, on a new connection, which cannot be stale. If no descriptor is left for that, the first outcome counts: the
+    /// request was sent.
     async fn send(&self, post: &Post) -> Result<Response<Incoming>, Failure> {
         let (request, exchange) = self.request(post)?;
         let outcome = self.send_pooled(request, &exchange).await;
@@ -175,9 +174,12 @@ impl Inner {
             return outcome;
         }
         let (again, exchange) = self.request(post)?;
-        let outcome = self.fresh.request(again).await;
+        let repeated = self.fresh.request(again).await.map_err(Failure::Client);
         exchange.end();
-        outcome.map_err(Failure::Client)
+        match repeated {
+            Err(failure) if failure.is_without_descriptor() => outcome,
+            repeated => repeated,
+        }
     }
 
     fn request(&self, post: &Post) -> Result<(Request<ExchangeBody>, Exchange), Failure> {

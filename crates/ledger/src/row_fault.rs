@@ -66,6 +66,11 @@ impl Ledger {
         }
     }
 
+    /// Returns true if a statement fails by a row's own data. It has no effect.
+    pub(crate) async fn fails_by_row(&self, statement: &impl Batches) -> bool {
+        self.sqlstate(statement).await.is_some_and(|sqlstate| is_of_row(&sqlstate))
+    }
+
     /// The SQLSTATE with which a statement fails, if it still does and the server says so in time.
     async fn sqlstate(&self, statement: &impl Batches) -> Option<String> {
         let _one_at_a_time = self.probes.acquire().await.ok()?;

@@ -24,13 +24,15 @@ const APART: time::Duration = time::Duration::MINUTE;
 /// What remains of an hour's work. It is done in steps, none of which takes long.
 pub(crate) struct Retention<'a> {
     upkeep: &'a Upkeep,
-    /// When the hour's work begins, the partitions are looked at, and failed removals are tried again.
+    /// When the hour's work begins, the partitions are looked at, and what failed is tried again.
     next: Instant,
     next_look: Instant,
     next_try: Instant,
     rest: Vec<Work>,
     /// Removals of which a step failed, most often as somebody read the day.
     failed: Vec<Removal>,
+    /// The webhook after which looking for deliveries that are about to be cancelled failed.
+    failed_expiring: Option<Uuid>,
     /// The end of the history that is deleted, by the time at the beginning of the hour's work.
     before: OffsetDateTime,
     is_stopped: bool,
@@ -53,6 +55,7 @@ impl<'a> Retention<'a> {
             next_try: Instant::now(),
             rest: Vec::new(),
             failed: Vec::new(),
+            failed_expiring: None,
             before: OffsetDateTime::UNIX_EPOCH,
             is_stopped: false,
         }
@@ -75,6 +78,7 @@ impl<'a> Retention<'a> {
             self.next = Instant::now() + EVERY;
         } else if Instant::now() >= self.next_try {
             self.rest.extend(self.failed.drain(..).map(Work::Removal));
+            self.rest.extend(self.failed_expiring.take().map(Work::Expiring));
         }
         let mut pace = Pace::new(self.upkeep.interval, Instant::now());
         while pace.goes_on(0, Instant::now())
@@ -118,7 +122,11 @@ impl<'a> Retention<'a> {
     async fn tell_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
         let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
         let told = leader.expiring_tell(after, age).await;
-        let Some(told) = tolerate("looking for deliveries that are about to be cancelled", told)? else { return Ok(0) };
+        let Some(told) = tolerate("looking for deliveries that are about to be cancelled", told)? else {
+            self.failed_expiring = Some(after);
+            self.next_try = Instant::now() + AGAIN;
+            return Ok(0);
+        };
         self.rest.extend(told.next.map(Work::Expiring));
         Ok(u32::try_from(told.looked).unwrap_or(u32::MAX))
     }
@@ -183,6 +191,7 @@ impl<'a> Retention<'a> {
         let margin = margin(&self.upkeep.schedule);
         self.before = now - self.upkeep.kept.log - margin;
         self.failed.clear();
+        self.failed_expiring = None;
         let old = leader.days_old(now, self.upkeep.kept.log + margin).await?;
         let mut bodies = leader.days_old(now, self.upkeep.kept.bodies + margin).await?;
         bodies.retain(|day| !old.contains(day));

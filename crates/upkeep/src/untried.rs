@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use domain::DeliveryId;
-use ledger::{Leader, LedgerError};
+use ledger::{Indexed, Leader, Ledger, LedgerError};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::{
     pace::{Pace, pause},
@@ -27,7 +28,14 @@ impl Reconciler<'_> {
         let (mut cursor, end) = (leader.generation().await?.indexed_before, DeliveryId::bound_at(now - AGE));
         loop {
             let began = Instant::now();
-            let Some(step) = leader.untried_index(cursor, end).await? else { return Ok(()) };
+            let step = match leader.untried_index(cursor, end).await {
+                Err(LedgerError::Query(error)) => match step_over(&self.upkeep.ledger, leader, cursor, end).await? {
+                    None => return Err(LedgerError::Query(error)),
+                    step => step,
+                },
+                step => step?,
+            };
+            let Some(step) = step else { return Ok(()) };
             if let Some(earliest) = step.earliest {
                 self.search.begin_before(earliest);
             }
@@ -39,4 +47,23 @@ impl Reconciler<'_> {
             pause(began.elapsed()).await;
         }
     }
+}
+
+/// Moves the cursor past a delivery of the next step that cannot get a due time for its row's own data: the others would
+/// wait behind it for ever. Returns `None` if the step failed by something else, such as a locked row.
+async fn step_over(
+    ledger: &Ledger,
+    leader: &mut Leader,
+    cursor: Uuid,
+    end: Uuid,
+) -> Result<Option<Indexed>, LedgerError> {
+    let next = leader.untried_next(cursor, end).await?;
+    let Some(delivery) = ledger.untried_faulty(&next).await else { return Ok(None) };
+    let Some(mut step) = leader.untried_index(cursor, delivery).await? else { return Ok(None) };
+    // Others may have come before it.
+    if step.indexed_before == delivery {
+        step.indexed_before = leader.untried_pass(delivery).await?;
+        tracing::error!(%delivery, "the database does not take the data of a delivery's row: it gets no due time, and may never be sent");
+    }
+    Ok(Some(step))
 }

@@ -6,8 +6,8 @@ use service_kit::Settings;
 
 use crate::{away, connect, output};
 
-/// Stops all dispatchers, or lets them start again. While the brake is on, no attempt begins: deliveries wait, nothing is lost,
-/// and no schedule is used up. Without a command: shows the brakes that are on.
+/// Stops all dispatchers, or lets them start again. While the brake is on, no attempt begins: deliveries wait, and no
+/// schedule is used up; those of a day that retention removes are cancelled. Without a command: shows the brakes that are on.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -33,7 +33,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
         Some(Command::On { reason }) => {
             away::database(ledger.brake_all(&reason).await)?;
             output::line(
-                "The brake is on: within three seconds no dispatcher begins an attempt. Deliveries wait, and nothing is lost.\n\
+                "The brake is on: within three seconds no dispatcher begins an attempt. Deliveries wait, at least for a day.\n\
                  To release it: webhookctl brake off",
             )
         }

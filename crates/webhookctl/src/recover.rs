@@ -106,7 +106,9 @@ impl Run {
                 }
             };
             steps.failed = 0;
-            found.extend(counted.filter(|counted| counted.count > 0).map(|counted| (webhook, counted)));
+            // Of certain outcomes there may be some beyond those that were looked at.
+            let counted = counted.filter(|counted| counted.count > 0 || !counted.is_exact);
+            found.extend(counted.map(|counted| (webhook, counted)));
         }
         Ok(found)
     }

@@ -105,8 +105,12 @@ def refused_networks(own):
 
 def open_networks(documents, own):
     """Yields what a NetworkPolicy opens although the service refuses it. No tool knows these addresses."""
-    for policy in (document for document in documents if document["kind"] == "NetworkPolicy"):
-        is_dispatcher = policy["metadata"]["labels"]["app.kubernetes.io/component"] == "dispatcher"
+    policies = [document for document in documents if document["kind"] == "NetworkPolicy"]
+    components = [policy["metadata"]["labels"]["app.kubernetes.io/component"] for policy in policies]
+    if policies and components.count("dispatcher") != 1:
+        yield f"policies of {components}, where the dispatcher needs one"
+    for policy, component in zip(policies, components):
+        is_dispatcher = component == "dispatcher"
         rules = policy["spec"].get("egress", [])
         yield from (f"{name_of(policy)}: a rule opens every address or port" for r in rules if not r.get("to") or not r.get("ports"))
         blocks = [peer["ipBlock"] for rule in rules for peer in rule.get("to", []) if "ipBlock" in peer]

@@ -279,13 +279,15 @@ pub(super) async fn recover_page(
 pub(super) async fn recovery(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>, asked: Asked) -> Answer {
     let (own, frame) = framed(&caller, webhook).await?;
     let recovery = caller.ledger.recovery_find(own, id).await?.ok_or(ApiError::NotFound)?;
+    // A page that is refreshed every few seconds does not look at an attempt of each delivery.
+    let is_of_all_outcomes = recovery.outcomes.is_empty();
     let (states, outcomes) = (recovery.states.clone(), recovery.outcomes.clone());
     // What it has passed, or what came after it was asked for, may be dropped again and is none of its work.
     let since = DeliveryId::from(recovery.reached).occurred_at().max(recovery.since);
     let until = recovery.until.map_or(recovery.created_at, |until| until.min(recovery.created_at));
     let rest = NewRecovery { since, until: Some(until), states, outcomes };
     let left = match (&frame, recovery.finished_at) {
-        (WebhookFrame::Live(_), None) => Some(recoveries::count(&caller, webhook, &rest).await?),
+        (WebhookFrame::Live(_), None) if is_of_all_outcomes => Some(recoveries::count(&caller, webhook, &rest).await?),
         _ => None,
     };
     Ok(html(StatusCode::OK, Progress { webhook: frame, recovery, left }.render(&asked.frame)))

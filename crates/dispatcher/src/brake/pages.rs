@@ -13,6 +13,8 @@ use crate::metrics::Brakes;
 /// The maximum of receivers in a page, and the time in which one of them has to be reached.
 const PAGE: u16 = 200;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time in which the canary has to be reached. A page comes after it.
+const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks pages of receivers.
 pub(crate) struct Pages {
@@ -46,8 +48,15 @@ pub(super) enum Found {
 }
 
 impl Pages {
-    /// Asks the next page. The ledger's silence proves as little as an empty page.
+    /// Asks the canary, and the next page if the canary is not reached: receivers are asked as seldom as possible. The
+    /// ledger's silence proves as little as an empty page.
     pub(super) async fn ask(&self, round: &mut Round) -> Found {
+        if let Some(canary) = &self.canary
+            && self.reach(canary, CANARY_TIMEOUT).await == Some(true)
+        {
+            self.shown.probed(true);
+            return Found::Reached;
+        }
         let urls = match self.ledger.receivers_to_probe(round.after, PAGE).await {
             Ok((urls, last)) => {
                 round.has_asked &= round.after.is_some();
@@ -71,12 +80,11 @@ impl Pages {
         }
     }
 
-    /// Returns whether a receiver or the canary is reached. `None`: there is no receiver to ask, and no canary that answers.
+    /// Returns whether a receiver is reached. `None`: there is none to ask.
     async fn reach_any_of(&self, urls: &[String]) -> Option<bool> {
         let of_hosts: HashMap<&str, &String> = urls.iter().map(|url| (host(url), url)).collect();
         let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.destinations).ok());
         let mut asking: FuturesUnordered<_> = parsed.map(|url| self.reach_receiver(url).boxed()).collect();
-        asking.extend(self.canary.iter().map(|url| self.reach(url).map(|reached| reached.filter(|is| *is)).boxed()));
         let mut any = None;
         while let Some(is_reached) = asking.next().await {
             any = any.max(is_reached);
@@ -89,13 +97,13 @@ impl Pages {
 
     /// Returns whether a receiver is reached. `None`: it is internal, or was not asked.
     async fn reach_receiver(&self, url: WebhookUrl) -> Option<bool> {
-        let is_reached = self.reach(&url).await;
+        let is_reached = self.reach(&url, PAGE_TIMEOUT).await;
         is_reached.filter(|_| !self.egress.is_internal(url.as_str()))
     }
 
-    /// Returns whether a URL is reached in time. `None`: no descriptor is left.
-    async fn reach(&self, url: &WebhookUrl) -> Option<bool> {
-        timeout(PAGE_TIMEOUT, self.egress.reaches(url)).await.unwrap_or(Ok(false)).ok()
+    /// Returns whether a URL is reached in time. `None`: it was not asked.
+    async fn reach(&self, url: &WebhookUrl, limit: Duration) -> Option<bool> {
+        timeout(limit, self.egress.reaches(url)).await.unwrap_or(Some(false))
     }
 }
 

@@ -460,10 +460,10 @@ impl NewRecovery {
         count.get_result(conn).await
     }
 
-    /// Returns true if there are deliveries in its states, of whatever outcomes, and none of them has a body any more.
+    /// Returns true if there are deliveries in its states, of whatever outcomes, and the bodies of all of them are older than is kept.
     async fn is_expired(&self, conn: &mut AsyncPgConnection, webhook: WebhookId, kept: Kept) -> QueryResult<bool> {
-        let (first, first_body) = (first_kept(conn, kept.log).await?, first_kept(conn, kept.bodies).await?);
-        let without = self.count(conn, webhook, (first, first_body), (1, &[])).await?;
+        let first_body = first_kept(conn, kept.bodies).await?;
+        let without = self.count(conn, webhook, (Uuid::nil(), first_body), (1, &[])).await?;
         Ok(without.count > 0 && self.count(conn, webhook, (first_body, Uuid::max()), (1, &[])).await?.count == 0)
     }
 }

@@ -42,8 +42,8 @@
 )
 
 -- `id` is what `domain::DeliveryId::derive` makes. `id_from` is the least id of the event's millisecond. A delivery of
--- an old event is due now, and so has a place in the index of waiting deliveries: lost-job detection seldom walks
--- through old ids.
+-- an old event is due now, and so has a place in the index of waiting deliveries: the leader's cursor of untried deliveries
+-- may have passed its id.
 , delivery AS (
     SELECT
         derived_id(

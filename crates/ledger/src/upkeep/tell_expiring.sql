@@ -1,6 +1,6 @@
 -- Looks at the next webhooks after $1 with held jobs. Adds the notice that their oldest delivery is about to be cancelled,
 -- where its day goes within a week: $2 seconds after the day's end. A paused webhook gets one in each pause, and an active
--- one, whose receiver is too slow, one a week.
+-- one, whose receiver is too slow, one a week, if jobs have been held for more than a day.
 WITH RECURSIVE holder(number, webhook_id, delivery_id, held_at) AS (
     (
         SELECT 1, webhook_id, delivery_id, held_at FROM held_jobs
@@ -25,7 +25,13 @@ WITH RECURSIVE holder(number, webhook_id, delivery_id, held_at) AS (
         SELECT id, tenant_id, name, is_active, coalesce(paused_at, created_at) AS paused_at
         FROM webhooks WHERE id = h.webhook_id AND deleted_at IS NULL LIMIT 1
     ) AS w
-    WHERE day.goes_at < now() + interval '7 days'
+    -- The very oldest jobs of an active webhook may just have been published and held again.
+    WHERE day.goes_at < now() + interval '7 days' AND (NOT w.is_active OR EXISTS (
+        SELECT FROM (
+            SELECT held_at FROM held_jobs WHERE webhook_id = w.id ORDER BY webhook_id, delivery_id LIMIT {rows}
+        ) AS oldest
+        WHERE oldest.held_at < now() - interval '1 day'
+    ))
 )
 , told AS (
     INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details)

@@ -6,7 +6,7 @@ use ledger::Indexed;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::retention::{DAY, Subscribed, leader, options, rows, today};
+use crate::retention::{DAY, Subscribed, leader, ledger, options, rows, today};
 
 /// Two days ago.
 const FIRED: &str = "now() - interval '2 days'";
@@ -74,4 +74,25 @@ async fn it_waits_for_an_attempt_that_is_being_recorded_and_leaves_its_due_time(
     });
     assert_eq!(step.unwrap().map(|step| (step.looked, step.indexed)), Some((1, 0)));
     assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE next_attempt_at > now()").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_whose_data_the_server_does_not_take_is_found_and_can_be_passed_over() {
+    let system = TestSystem::prepared(options()).await;
+    let subscribed = Subscribed::new(&system).await;
+    let (mut leader, hot, end) = (leader(&system).await, ledger(&system), end());
+    subscribed.past(&system, 5, "pending", FIRED, FIRED).await;
+    let next = leader.untried_next(Uuid::nil(), end).await.unwrap();
+    assert_eq!((next.len(), hot.untried_faulty(&next).await), (5, None));
+    let refuse = format!("CHECK (id <> '{}' OR next_attempt_at IS NULL)", next[2]);
+    system.sql(&format!("ALTER TABLE deliveries ADD CONSTRAINT refused {refuse}")).await;
+    leader.untried_index(Uuid::nil(), end).await.unwrap_err();
+    let faulty = hot.untried_faulty(&next).await.unwrap();
+    assert_eq!((faulty, system.count(DUE).await), (next[2], 0));
+    let before = leader.untried_index(Uuid::nil(), faulty).await.unwrap().unwrap();
+    assert_eq!((before.looked, before.indexed, before.indexed_before), (2, 2, faulty));
+    let cursor = leader.untried_pass(faulty).await.unwrap();
+    assert_eq!(leader.generation().await.unwrap().indexed_before, cursor);
+    let after = leader.untried_index(cursor, end).await.unwrap().unwrap();
+    assert_eq!((after.looked, after.indexed, after.indexed_before), (2, 2, end));
 }

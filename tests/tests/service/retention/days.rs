@@ -151,16 +151,16 @@ async fn a_day_is_kept_for_the_length_of_the_schedule_and_a_day_beyond_what_is_a
 
 /// Otherwise the leader would wait for it in turn, and give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_waits_for_the_replacement_of_a_day_holds_no_table_that_it_locks_next() {
+async fn a_store_that_waits_for_the_drop_of_a_day_holds_no_table_that_is_locked_next() {
     let system = TestSystem::prepared(options()).await;
     let (subscribed, hot) = (Subscribed::new(&system).await, ledger(&system));
     system.stop(Service::Api).await;
     // The second time the statement is prepared.
     for _ in 0..2 {
-        let replacement = system.database_session("BEGIN; LOCK TABLE ONLY deliveries").await;
+        let dropping = system.database_session("BEGIN; LOCK TABLE ONLY deliveries").await;
         tokio::join!(store(&hot, &subscribed), async {
             system.wait_for_locked_out(1).await;
-            replacement.batch_execute("LOCK TABLE ONLY events, ONLY attempts NOWAIT; COMMIT").await.unwrap();
+            dropping.batch_execute("LOCK TABLE ONLY events, ONLY attempts NOWAIT; COMMIT").await.unwrap();
         });
     }
 }

@@ -28,7 +28,10 @@ async fn tell(leader: &mut Leader) -> i64 {
 async fn held(system: &System, subscribed: &Subscribed, fired: &str) {
     subscribed.past(system, 3, "pending", fired, fired).await;
     system
-        .sql("INSERT INTO held_jobs (webhook_id, delivery_id) SELECT webhook_id, id FROM deliveries ON CONFLICT DO NOTHING")
+        .sql(
+            "INSERT INTO held_jobs (webhook_id, delivery_id, held_at) \
+             SELECT webhook_id, id, now() - interval '25 hours' FROM deliveries ON CONFLICT DO NOTHING",
+        )
         .await;
 }
 
@@ -83,6 +86,9 @@ async fn an_active_webhook_whose_receiver_is_too_slow_is_noticed_once_a_week_and
     for one in [&slow, &deleted] {
         held(&system, one, SOON).await;
     }
+    system.sql("UPDATE held_jobs SET held_at = held_at + interval '2 hours'").await;
+    assert_eq!(tell(&mut leader).await, 0, "it is held for less than a day");
+    system.sql("UPDATE held_jobs SET held_at = held_at - interval '2 hours'").await;
     assert_eq!((tell(&mut leader).await, tell(&mut leader).await), (1, 0));
     let reasons = "SELECT count(*) FROM notices WHERE details ->> 'reason' = 'slow'";
     assert_eq!(system.count(reasons).await, 1);

@@ -41,7 +41,7 @@ async fn a_delivery_of_a_day_that_is_not_kept_is_not_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_recovery_passes_over_the_days_that_are_not_kept() {
+async fn a_recovery_passes_over_the_days_that_are_not_kept_and_is_refused_if_there_are_no_others() {
     let system = TestSystem::prepared(options()).await;
     let subscribed = Subscribed::new(&system).await;
     let api = system.admin(subscribed.tenant).await;
@@ -49,6 +49,9 @@ async fn a_recovery_passes_over_the_days_that_are_not_kept() {
     subscribed.past(&system, 3, "dropped", &format!("{OLDEST_KEPT} - interval '1 hour'"), "now()").await;
     subscribed.past(&system, 2, "dropped", OLDEST_KEPT, "now()").await;
     let path = format!("/api/v1/webhooks/{}/recover/", subscribed.webhook);
+    let until = (today() - DAY * 2).date().to_string() + "T00:00:00Z";
+    let refused = api.post(&path, &json!({"since": "2020-01-01T00:00:00Z", "until": until})).await;
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("body_expired")), "{}", refused.text);
     let begun = api.post(&path, &json!({"since": "2020-01-01T00:00:00Z"})).await;
     assert_eq!(begun.status, 202, "{}", begun.text);
     let done = api.recovered(begun.header("location").unwrap()).await;

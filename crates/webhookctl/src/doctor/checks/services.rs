@@ -106,7 +106,7 @@ fn brake(brakes: &[Brake], now: OffsetDateTime) -> Finding {
                 lasting(now - first.since),
                 why(&first.reason)
             ),
-            "fix what it names (operators' pages: WebhooksBraked); deliveries wait meanwhile, and no schedule is used up",
+            "fix what it names (operators' pages: WebhooksBraked); deliveries wait meanwhile. After an outage `webhookctl recover --dry-run` shows what was dropped before",
         ),
     }
 }
