@@ -200,7 +200,10 @@ async fn a_refresh_tells_a_deletion_from_a_log_out() {
     admin.delete(&format!("/api/v1/webhooks/{webhook}/")).await;
     assert_eq!(refresh().await, 404);
     let loaded = admin.get(&page).await;
-    assert_eq!((loaded.status, loaded.header("location")), (303, Some(&*format!("/console/webhooks/{webhook}/"))));
+    assert_eq!(
+        (loaded.status, loaded.header("location")),
+        (303, Some(&*format!("/console/webhooks/{webhook}/history/")))
+    );
     let out = format!("DELETE FROM admin_sessions WHERE id_sha256 = sha256('{}')", admin.session.as_ref().unwrap());
     system.sql(&out).await;
     assert_eq!((refresh().await, admin.get(&page).await.status), (401, 303));
