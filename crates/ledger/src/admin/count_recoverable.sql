@@ -1,5 +1,5 @@
--- How many deliveries a recovery of webhook $1 would send again: those in a state of $2 with ids after $3 and before $4
--- whose last attempt had an outcome of $6 (empty: any). Looks at $5 at most. Each state is a range of one index (README, a
+-- Counts the deliveries that a recovery of webhook $1 would send again: in a state of $2, with ids after $3 and before $4,
+-- and with an outcome of $6 (empty: any) at the last attempt. Looks at $5 at most. Each state is a range of one index (README, a
 -- webhook's log). The upper bound is outside, as in find_recoverable.sql.
 SELECT count(*) AS looked_at, count(*) FILTER (WHERE $6 = '{}' OR (
     SELECT a.outcome FROM attempts AS a

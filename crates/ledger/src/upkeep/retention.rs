@@ -158,7 +158,7 @@ impl Leader {
         Ok(self.days().await?.into_iter().take_while(|day| day.is_over(now - age)).collect())
     }
 
-    /// Those of the days that have bodies.
+    /// Returns the days that still have bodies.
     pub async fn days_with_bodies(&mut self, days: Vec<Day>) -> Result<Vec<Day>, LedgerError> {
         let names: Vec<_> = days.into_iter().map(|day| day.events().name).collect();
         let find = diesel::sql_query(

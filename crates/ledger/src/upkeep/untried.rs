@@ -16,7 +16,7 @@ const ROWS: u16 = 1_000;
 
 const PASS: &str = "UPDATE broker_generation SET indexed_before = $2 WHERE indexed_before = $1 AND rebuilding IS NULL";
 
-// What a step does with the rows of deliveries.
+// The change of a step to the rows of deliveries.
 batch_statement! {
     IndexDeliveries -> (SqlUuid,);
     job { delivery: Uuid => SqlUuid };

@@ -329,7 +329,7 @@ pub struct Retention {
     /// schedule's length and a day more.
     #[serde(deserialize_with = "parse::retention")]
     pub keep: Duration,
-    /// The same for events' bodies, if it is shorter; at least two days.
+    /// The age up to which bodies of events are kept, if it is shorter than `keep`; at least two days.
     #[serde(default, deserialize_with = "parse::optional_retention")]
     pub bodies: Option<Duration>,
 }
