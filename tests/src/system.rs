@@ -209,19 +209,9 @@ struct Running {
 }
 
 impl System {
-    /// Like [`TestSystem::running`], for a test that is a closure.
-    pub async fn run<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
-        TestSystem::running(options).await.run(test).await;
-    }
-
     /// Like [`TestSystem::prepared`], for a test that is a closure.
     pub async fn prepared<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Self>) -> F) {
         TestSystem::prepared(options).await.run(test).await;
-    }
-
-    /// Like [`TestSystem::shared`], for a test that is a closure.
-    pub async fn shared<F: Future<Output = ()>>(test: impl FnOnce(Arc<Self>) -> F) {
-        TestSystem::shared().await.run(test).await;
     }
 
     async fn prepare(options: Options) -> Self {

@@ -4,10 +4,10 @@ mod call;
 mod schema;
 
 use domain::EventType;
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use crate::Paths;
+use crate::{Paths, layout};
 
 /// The name of the page with the schemas.
 const SCHEMAS: &str = "schemas";
@@ -63,24 +63,13 @@ impl<'a> Reference<'a> {
     }
 
     fn page(&self, name: &str, title: &str, content: &Markup) -> Page {
-        let html = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    title { (title) " · Webhooks API" }
-                    link rel="stylesheet" href={ (self.base()) "/docs/style.css" };
-                }
-                body {
-                    a.skip href="#main" { "Skip to the content" }
-                    (self.contents(name))
-                    main #main { h1 { (title) } (content) }
-                }
-            }
+        let links = html! { link rel="stylesheet" href={ (self.base()) "/docs/style.css" }; };
+        let body = html! {
+            a.skip href="#main" { "Skip to the content" }
+            (self.contents(name))
+            main #main { h1 { (title) } (content) }
         };
-        Page { name: name.to_owned(), html: html.into_string() }
+        Page { name: name.to_owned(), html: layout::with_links(&format!("{title} · Webhooks API"), &links, &body) }
     }
 
     /// The links to all pages, and to the calls of this one.

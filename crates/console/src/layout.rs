@@ -190,6 +190,16 @@ pub(crate) fn bare(title: &str, tenant: Option<TenantId>, content: &Markup) -> S
 }
 
 fn document(title: &str, body: &Markup) -> String {
+    let links = html! {
+        link rel="icon" type="image/svg+xml" href=(address("icon.svg"));
+        link rel="stylesheet" href=(address("console.css"));
+        script type="module" src=(address("console.js")) {}
+    };
+    with_links(&format!("{title} · Webhooks"), &links, body)
+}
+
+/// A whole page: its title, what its head links to, and its body.
+pub(crate) fn with_links(title: &str, links: &Markup, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -197,10 +207,8 @@ fn document(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (domain::visible(title)) " · Webhooks" }
-                link rel="icon" type="image/svg+xml" href=(address("icon.svg"));
-                link rel="stylesheet" href=(address("console.css"));
-                script type="module" src=(address("console.js")) {}
+                title { (domain::visible(title)) }
+                (links)
             }
             body { (body) }
         }

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{DeliveryId, Traceparent, Verdict};
+use domain::{Traceparent, Verdict};
 use futures_util::FutureExt;
 use governor::DefaultDirectRateLimiter;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
@@ -226,8 +226,7 @@ impl Line {
         }
     }
 
-    /// Delays the job of a webhook whose secret does not open. Tells the ledger first, so that lost-job detection does
-    /// not take the job for lost.
+    /// Delays the job of a webhook whose secret does not open.
     async fn wait_for_keys(
         &self,
         job: &UnderWay,
@@ -240,15 +239,11 @@ impl Line {
             %webhook, %error, traceparent,
             "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
         );
-        let until = self.postpone(delivery.id, delivery.progress.attempts).await?;
-        if delivery.is_new() {
-            self.shared.metrics.delayed(job.receipt().lane, until - delivery.created_at);
-        }
-        Ok(self.counted(NotAttempted::Sealed, End::Again(until, job.handed_out_before())))
+        let accepted_at = delivery.is_new().then_some(delivery.created_at);
+        self.postpone(job, NotAttempted::Sealed, delivery.progress.attempts, accepted_at).await
     }
 
-    /// Delays the job for whose attempt no descriptor was left. Notes the time in the ledger first, as with keys.
-    /// `accepted_at` is that of a new delivery.
+    /// Delays the job for whose attempt no descriptor was left.
     async fn wait_for_descriptors(
         &self,
         job: &UnderWay,
@@ -262,19 +257,25 @@ impl Line {
             );
         }
         sleep(WITHOUT_DESCRIPTOR).await;
-        let until = self.postpone(job.job().delivery, attempts).await?;
+        self.postpone(job, NotAttempted::NoDescriptor, attempts, accepted_at).await
+    }
+
+    /// Delays a job after this number of attempts. Notes the time in the ledger first, so that lost-job detection does not
+    /// take the job for lost. `accepted_at` is that of a new delivery.
+    async fn postpone(
+        &self,
+        job: &UnderWay,
+        why: NotAttempted,
+        attempts: u16,
+        accepted_at: Option<OffsetDateTime>,
+    ) -> Result<Stop, Abandoned> {
+        let (delivery, until) = (job.job().delivery, self.shared.database.now() + POSTPONED_BY);
+        let postpone = || self.shared.ledger.delivery_postpone(delivery, attempts, until);
+        self.shared.until_done("postponing a delivery", postpone).await?;
         if let Some(accepted_at) = accepted_at {
             self.shared.metrics.delayed(job.receipt().lane, until - accepted_at);
         }
-        Ok(self.counted(NotAttempted::NoDescriptor, End::Again(until, job.handed_out_before())))
-    }
-
-    /// Notes in the ledger when the next attempt of a delivery is made, after this number of attempts. Returns that time.
-    async fn postpone(&self, delivery: DeliveryId, attempts: u16) -> Result<OffsetDateTime, Abandoned> {
-        let until = self.shared.database.now() + POSTPONED_BY;
-        let postpone = || self.shared.ledger.delivery_postpone(delivery, attempts, until);
-        self.shared.until_done("postponing a delivery", postpone).await?;
-        Ok(until)
+        Ok(self.counted(why, End::Again(until, job.handed_out_before())))
     }
 
     /// Counts why a job is not attempted.

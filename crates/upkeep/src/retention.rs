@@ -29,10 +29,8 @@ pub(crate) struct Retention<'a> {
     next_look: Instant,
     next_try: Instant,
     rest: Vec<Work>,
-    /// Removals of which a step failed, most often as somebody read the day.
-    failed: Vec<Removal>,
-    /// The webhook after which looking for deliveries that are about to be cancelled failed.
-    failed_expiring: Option<Uuid>,
+    /// Work of which a step failed, most often as somebody read the day. The first is tried again first.
+    failed: Vec<Work>,
     /// The end of the history that is deleted, by the time at the beginning of the hour's work.
     before: OffsetDateTime,
     is_stopped: bool,
@@ -55,7 +53,6 @@ impl<'a> Retention<'a> {
             next_try: Instant::now(),
             rest: Vec::new(),
             failed: Vec::new(),
-            failed_expiring: None,
             before: OffsetDateTime::UNIX_EPOCH,
             is_stopped: false,
         }
@@ -77,8 +74,7 @@ impl<'a> Retention<'a> {
             self.begin(leader, now).await?;
             self.next = Instant::now() + EVERY;
         } else if Instant::now() >= self.next_try {
-            self.rest.extend(self.failed.drain(..).map(Work::Removal));
-            self.rest.extend(self.failed_expiring.take().map(Work::Expiring));
+            self.rest.extend(self.failed.drain(..).rev());
         }
         let mut pace = Pace::new(self.upkeep.interval, Instant::now());
         while pace.goes_on(0, Instant::now())
@@ -123,20 +119,23 @@ impl<'a> Retention<'a> {
         let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
         let told = leader.expiring_tell(after, age).await;
         let Some(told) = tolerate("looking for deliveries that are about to be cancelled", told)? else {
-            self.failed_expiring = Some(after);
-            self.next_try = Instant::now() + AGAIN;
-            return Ok(0);
+            return Ok(self.try_again(Work::Expiring(after)));
         };
         self.rest.extend(told.next.map(Work::Expiring));
         Ok(u32::try_from(told.looked).unwrap_or(u32::MAX))
     }
 
+    /// Notes that a step failed. Returns 0: it has looked at no row.
+    fn try_again(&mut self, work: Work) -> u32 {
+        self.failed.push(work);
+        self.next_try = Instant::now() + AGAIN;
+        0
+    }
+
     async fn remove(&mut self, leader: &mut Leader, removal: Removal) -> Result<u32, LedgerError> {
         let (day, part) = (removal.day(), removal.part());
         let Some(done) = tolerate("removing a day", leader.removal_step(&removal).await)? else {
-            self.failed.push(Removal::of(day, part));
-            self.next_try = Instant::now() + AGAIN;
-            return Ok(0);
+            return Ok(self.try_again(Work::Removal(Removal::of(day, part))));
         };
         let metrics = &self.upkeep.metrics;
         metrics.ended.inc_by(done.cancelled.into());
@@ -191,7 +190,6 @@ impl<'a> Retention<'a> {
         let margin = margin(&self.upkeep.schedule);
         self.before = now - self.upkeep.kept.log - margin;
         self.failed.clear();
-        self.failed_expiring = None;
         let old = leader.days_old(now, self.upkeep.kept.log + margin).await?;
         let mut bodies = leader.days_old(now, self.upkeep.kept.bodies + margin).await?;
         bodies.retain(|day| !old.contains(day));

@@ -4,9 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
 use domain::{OutcomeClass, TenantId};
-use ledger::{
-    Actor, Kept, Ledger, LedgerError, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook,
-};
+use ledger::{Actor, Ledger, LedgerError, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook};
 use service_kit::Settings;
 use time::OffsetDateTime;
 
@@ -63,7 +61,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     connect::require_schema(&ledger).await?;
     let run = Run {
         wanted: NewRecovery { since: from, until: Some(to), states: vec![Recoverable::Dropped], outcomes },
-        kept: settings.retention.kept(),
+        bodies: settings.retention.kept().bodies,
         user,
         ledger,
     };
@@ -87,7 +85,8 @@ type Found = Vec<(RecoverableWebhook, RecoverableCount)>;
 
 struct Run {
     wanted: NewRecovery,
-    kept: Kept,
+    /// How long bodies are kept.
+    bodies: Duration,
     user: String,
     ledger: Ledger,
 }
@@ -100,7 +99,7 @@ impl Run {
         for webhook in away::database(self.ledger.recoverable_webhooks(tenant).await)? {
             let counted = loop {
                 let RecoverableWebhook { id, tenant, .. } = webhook;
-                match self.ledger.recoverable_count(tenant, id, &self.wanted, self.kept.bodies).await {
+                match self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await {
                     Ok(counted) => break counted,
                     Err(error) => again("counting", &mut steps, error).await?,
                 }
@@ -120,7 +119,7 @@ impl Run {
         for webhook in webhooks {
             let actor = Actor { tenant: webhook.tenant, user: self.user.clone() };
             let begin = loop {
-                match self.ledger.recovery_create(&actor, webhook.id, &self.wanted, self.kept).await {
+                match self.ledger.recovery_create(&actor, webhook.id, &self.wanted, self.bodies).await {
                     Ok(begin) => break begin,
                     Err(error) => again("a recovery", &mut steps, error).await?,
                 }

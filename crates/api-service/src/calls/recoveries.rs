@@ -17,7 +17,7 @@ pub(crate) enum Beginning {
 pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Beginning, ApiError> {
     let made = caller
         .ledger
-        .recovery_create(&caller.admin, webhook, wanted, caller.kept)
+        .recovery_create(&caller.admin, webhook, wanted, caller.kept.bodies)
         .await
         .map_err(ApiError::of_change)?;
     let recovery = match made {

@@ -21,7 +21,7 @@ use crate::{
     admin::{
         history::{Action, Actor, add_history},
         outbox::add_leased,
-        resends::{Kept, MOST_ATTEMPTS, begin, first_kept},
+        resends::{MOST_ATTEMPTS, begin, first_kept},
         tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step, is_cancelling},
         webhooks::{OwnWebhook, lock, of},
     },
@@ -219,7 +219,7 @@ impl Ledger {
         actor: &Actor,
         webhook: WebhookId,
         wanted: &NewRecovery,
-        kept: Kept,
+        bodies: Duration,
     ) -> Result<Recover, LedgerError> {
         let id = Uuid::now_v7();
         let row = (
@@ -247,7 +247,7 @@ impl Ledger {
                 if is_cancelling(conn, webhook).await? {
                     return Ok(Recover::Cancelling);
                 }
-                if wanted.is_expired(conn, webhook, kept).await? {
+                if wanted.is_expired(conn, webhook, bodies).await? {
                     return Ok(Recover::BodiesExpired);
                 }
                 let recovery = insert.get_result(conn).await?;
@@ -288,8 +288,8 @@ impl Ledger {
         }))
     }
 
-    /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. Left out are those whose
-    /// deliveries are being cancelled.
+    /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. A webhook is left out
+    /// while its deliveries are being cancelled.
     pub async fn recoverable_webhooks(&self, tenant: Option<TenantId>) -> Result<Vec<RecoverableWebhook>, LedgerError> {
         let query = diesel::sql_query(WEBHOOKS).bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
         self.run("recoverable_webhooks", async |conn| query.load(conn).await).await
@@ -461,8 +461,13 @@ impl NewRecovery {
     }
 
     /// Returns true if there are deliveries in its states, of whatever outcomes, and the bodies of all of them are older than is kept.
-    async fn is_expired(&self, conn: &mut AsyncPgConnection, webhook: WebhookId, kept: Kept) -> QueryResult<bool> {
-        let first_body = first_kept(conn, kept.bodies).await?;
+    async fn is_expired(
+        &self,
+        conn: &mut AsyncPgConnection,
+        webhook: WebhookId,
+        bodies: Duration,
+    ) -> QueryResult<bool> {
+        let first_body = first_kept(conn, bodies).await?;
         let without = self.count(conn, webhook, (Uuid::nil(), first_body), (1, &[])).await?;
         Ok(without.count > 0 && self.count(conn, webhook, (first_body, Uuid::max()), (1, &[])).await?.count == 0)
     }

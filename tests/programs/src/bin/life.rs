@@ -3,7 +3,7 @@
 
 use end_to_end::{
     life::{self, Hosts, Life},
-    system::System,
+    system::TestSystem,
 };
 use uuid::Uuid;
 
@@ -12,19 +12,17 @@ async fn main() {
     // What a look at the console needs is printed below. It looks for queues before they exist, and lapin logs each.
     tracing_subscriber::fmt().with_env_filter("warn,lapin=off").init();
     let hosts = Hosts::local();
-    System::run(life::options(&hosts), async |system| {
-        println!("filling a tenant with life: some 30 seconds...");
-        let tenant = Uuid::new_v4();
-        let life = Life::begin(&system, tenant, &hosts).await;
-        println!("\nThe console: {}", life.link(&system, tenant).await);
-        println!("\nThe link works once; Ctrl-C ends everything. Look at:");
-        println!("  Warehouse orders       answers 503: what failed, why, and when it is tried again");
-        println!("  Reporting              never answers");
-        println!("  ERP stock              is fixed, and is being recovered: tab Recover");
-        println!("  Shipping labels        is paused, and has skipped deliveries");
-        println!("  Register a webhook     for example https://example.com/hooks");
-        let _ = tokio::time::timeout(life::LASTS, tokio::signal::ctrl_c()).await;
-        drop(life);
-    })
-    .await;
+    let system = TestSystem::running(life::options(&hosts)).await;
+    println!("filling a tenant with life: some 30 seconds...");
+    let tenant = Uuid::new_v4();
+    let life = Life::begin(&system, tenant, &hosts).await;
+    println!("\nThe console: {}", life.link(&system, tenant).await);
+    println!("\nThe link works once; Ctrl-C ends everything. Look at:");
+    println!("  Warehouse orders       answers 503: what failed, why, and when it is tried again");
+    println!("  Reporting              never answers");
+    println!("  ERP stock              is fixed, and is being recovered: tab Recover");
+    println!("  Shipping labels        is paused, and has skipped deliveries");
+    println!("  Register a webhook     for example https://example.com/hooks");
+    let _ = tokio::time::timeout(life::LASTS, tokio::signal::ctrl_c()).await;
+    drop(life);
 }
