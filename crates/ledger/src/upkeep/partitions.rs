@@ -230,7 +230,11 @@ impl Day {
     }
 
     async fn missing(self, conn: &mut AsyncPgConnection) -> diesel::QueryResult<Vec<Partition>> {
-        let find = diesel::sql_query("SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL");
+        // Not by `to_regclass`: within a transaction that looks in a cache, which may not know yet what another has made.
+        let find = diesel::sql_query(
+            "SELECT name FROM unnest($1::text[]) AS name WHERE NOT EXISTS ( \
+               SELECT FROM pg_class WHERE relname = name AND relnamespace = current_schema()::regnamespace)",
+        );
         let names: Vec<_> = self.partitions().into_iter().map(|partition| partition.name).collect();
         let missing: Vec<Name> = find.bind::<Array<Text>, _>(names).load(conn).await?;
         let is_missing = |partition: &Partition| missing.iter().any(|row| row.name == partition.name);
