@@ -105,13 +105,11 @@ pub struct Closing {
 
 impl Broker {
     /// Starts to consume a lane with at most `prefetch` messages unacknowledged.
-    #[must_use]
     pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
         self.start_subscription(queue, prefetch, attachment, Source::Lane)
     }
 
     /// Starts to consume events ([`Names::events`](crate::Names::events)) with at most `prefetch` messages unacknowledged.
-    #[must_use]
     pub fn subscribe_events(&self, prefetch: Prefetch, attachment: Attachment) -> Subscription {
         self.start_subscription(self.names().events(), prefetch, attachment, Source::Events)
     }
@@ -181,7 +179,6 @@ impl Subscription {
 
     /// Stops, requeues the messages that are in no batch yet, and returns a handle that closes the connection. Use the
     /// handle once the last acknowledgement is sent.
-    #[must_use]
     pub fn into_closing(self) -> Closing {
         self.stop.cancel();
         Closing { close: self.close, supervisor: self.supervisor }

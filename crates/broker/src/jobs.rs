@@ -15,7 +15,6 @@ const MANY: usize = 100;
 
 impl Names {
     /// The message for a `job` that is due now.
-    #[must_use]
     pub fn job(&self, job: Job) -> Outgoing {
         Outgoing { queue: self.main(), body: job.to_bytes(), ..Default::default() }
     }
@@ -38,7 +37,6 @@ impl Names {
 
     /// The message of a notice for the business application. Its routing key is its type; the service's own exchange passes it
     /// on to the topic exchange for notices.
-    #[must_use]
     pub fn notice(&self, notice: &Notice) -> Outgoing {
         let (queue, id) = (notice.notice_type.as_str().to_owned(), Some(notice.notice_id));
         Outgoing { queue, id, body: notice.to_bytes(), ..Default::default() }
@@ -64,7 +62,6 @@ impl Names {
     /// gets the job early, and delays it again for the rest of the time if that is more than
     /// [`RetrySchedule::early_tolerance`]. An attempt is late by the slack at most, or by the shortest gap if that is
     /// longer, whatever is ahead of its job.
-    #[must_use]
     pub fn job_at(&self, job: Job, due: OffsetDateTime, now: OffsetDateTime, schedule: &RetrySchedule) -> Outgoing {
         let (wait, due_now) = (Duration::try_from(due - now).unwrap_or_default(), self.job(job));
         if wait.is_zero() {

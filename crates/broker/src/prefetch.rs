@@ -17,14 +17,12 @@ const KNOWN_BODIES: u32 = 64;
 
 impl Prefetch {
     /// A fixed number of messages, whatever their size; at least 1.
-    #[must_use]
     pub const fn of(messages: u16) -> Self {
         let messages = if messages == 0 { 1 } else { messages };
         Self { few: messages, most: messages }
     }
 
     /// Up to `messages` of up to 128 KiB each, and 4 of larger ones.
-    #[must_use]
     pub const fn of_small(messages: u16) -> Self {
         Self { few: if messages < FEW { messages } else { FEW }, most: messages }
     }

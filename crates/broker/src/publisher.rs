@@ -66,14 +66,12 @@ struct Established {
 
 impl Broker {
     /// Starts to publish, over a connection that is kept until `stop`.
-    #[must_use]
     pub fn publisher(&self, stop: CancellationToken) -> Publisher {
         self.publisher_to(self.names().exchange(), stop)
     }
 
     /// Starts to publish business events, as an upstream service does, over a connection that is kept until `stop`. The
     /// `queue` of a message is its event type.
-    #[must_use]
     pub fn upstream(&self, stop: CancellationToken) -> Publisher {
         self.publisher_to(self.names().events_exchange.clone(), stop)
     }

@@ -67,7 +67,6 @@ const QUEUE_BYTES: u32 = 1 << 30;
 
 impl Names {
     /// The names under a prefix.
-    #[must_use]
     pub fn new(prefix: &str, events_exchange: &str) -> Self {
         Self { prefix: prefix.to_owned(), events_exchange: events_exchange.to_owned() }
     }
@@ -109,14 +108,12 @@ impl Names {
     }
 
     /// Jobs that wait for a retry.
-    #[must_use]
     pub fn retry(&self, gap: Duration) -> String {
         format!("{}.retry.{}", self.prefix, gap_name(gap))
     }
 
     /// An empty queue without a consumer. While it exists, the broker has not lost its disk. It is not in the topology,
     /// which every process declares: only a rebuild from the ledger makes a new one.
-    #[must_use]
     pub fn generation(&self, id: Uuid) -> String {
         format!("{}.generation.{id}", self.prefix)
     }
@@ -137,7 +134,6 @@ impl Names {
     }
 
     /// The name of a queue without the prefix, for a metric's label.
-    #[must_use]
     pub fn unprefixed<'q>(&self, queue: &'q str) -> &'q str {
         queue.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(queue)
     }
@@ -150,7 +146,6 @@ impl Names {
 
 impl Topology {
     /// The topology for a retry schedule with these gaps.
-    #[must_use]
     pub fn new(names: &Names, gaps: &[Duration]) -> Self {
         let notices = NoticeType::ALL.map(|notice| (names.exchange(), notice.to_string()));
         let exchanges = vec![

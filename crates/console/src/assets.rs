@@ -28,7 +28,6 @@ pub(crate) fn address(name: &str) -> String {
 
 /// Returns true if the query string of an asset's address is of this version. While an upgrade replaces processes, pages of one
 /// version ask processes of the other for their assets.
-#[must_use]
 pub fn is_of_this_version(query: &str) -> bool {
     query.strip_prefix("v=") == Some(&**VERSION)
 }

@@ -26,7 +26,6 @@ impl Deleted {
     pub const LISTED: u16 = 40;
 
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             div.title { h1 { "Deleted webhooks" } }

@@ -40,7 +40,6 @@ pub struct Deliveries {
 
 impl Deliveries {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             @if let Some(fares) = &self.fares { (fares.render(&self.query)) }

@@ -38,7 +38,6 @@ pub struct DeliveryPage {
 
 impl DeliveryPage {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let delivery = &self.delivery;
         let content = html! {

@@ -40,7 +40,6 @@ pub struct Find<'a> {
 
 impl Find<'_> {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             h1 { "Find an event or a delivery" }

@@ -28,7 +28,6 @@ pub enum Health {
 
 impl Health {
     /// The health of a webhook.
-    #[must_use]
     pub fn of(webhook: &Webhook) -> Self {
         let Backlog { dropped, skipped, .. } = webhook.backlog;
         if !webhook.is_active {
@@ -82,7 +81,6 @@ impl Health {
     }
 
     /// The key by which webhooks are listed, the worst first. Those that have failed for longest come first.
-    #[must_use]
     pub fn urgency(webhook: &Webhook) -> (Self, Option<OffsetDateTime>) {
         (Self::of(webhook), webhook.failing_since)
     }

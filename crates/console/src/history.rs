@@ -35,7 +35,6 @@ pub struct History {
 
 impl History {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             section {

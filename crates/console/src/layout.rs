@@ -100,7 +100,6 @@ impl Done {
     }
 
     /// Reads the word.
-    #[must_use]
     pub fn read(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|done| done.as_str() == word)
     }

@@ -17,43 +17,36 @@ impl Paths {
     pub const DELETED: &str = "/console/deleted/";
 
     /// One webhook.
-    #[must_use]
     pub fn webhook(id: WebhookId) -> String {
         format!("/console/webhooks/{id}/")
     }
 
     /// A page or an action of a webhook, such as `settings`.
-    #[must_use]
     pub fn of_webhook(id: WebhookId, part: &str) -> String {
         format!("/console/webhooks/{id}/{part}/")
     }
 
     /// One delivery.
-    #[must_use]
     pub fn delivery(webhook: WebhookId, id: DeliveryId) -> String {
         format!("/console/webhooks/{webhook}/deliveries/{id}/")
     }
 
     /// The body that a delivery sends, to download.
-    #[must_use]
     pub fn body(webhook: WebhookId, id: DeliveryId) -> String {
         format!("/console/webhooks/{webhook}/deliveries/{id}/body/")
     }
 
     /// Sends a delivery again.
-    #[must_use]
     pub fn resend(webhook: WebhookId, id: DeliveryId) -> String {
         format!("/console/webhooks/{webhook}/deliveries/{id}/resend/")
     }
 
     /// The progress of a recovery.
-    #[must_use]
     pub fn recovery(webhook: WebhookId, id: Uuid) -> String {
         format!("/console/webhooks/{webhook}/recoveries/{id}/")
     }
 
     /// What became of an event or a delivery.
-    #[must_use]
     pub fn find(id: &str) -> String {
         format!("/console/find/?{}", crate::text::query([("id", id)]))
     }

@@ -28,7 +28,6 @@ impl Range {
     }
 
     /// Reads the word.
-    #[must_use]
     pub fn read(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|range| range.as_str() == word)
     }

@@ -31,7 +31,6 @@ pub struct RecoverForm {
 
 impl RecoverForm {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let webhook = &self.webhook;
         let is = |state| self.states.contains(&state);
@@ -140,7 +139,6 @@ pub struct Progress {
 
 impl Progress {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let recovery = &self.recovery;
         let resent = u64::try_from(recovery.resent).unwrap_or_default();

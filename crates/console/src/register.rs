@@ -13,7 +13,6 @@ use crate::{
 
 impl WebhookForm {
     /// The form that registers a webhook. Posted twice, one `form` registers once.
-    #[must_use]
     pub fn registration(&self, frame: &Frame, form: Uuid) -> String {
         let content = html! {
             h1 { "Register a webhook" }
@@ -42,7 +41,6 @@ pub struct Registered<'a> {
 
 impl Registered<'_> {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             h1 { (foreign(&self.webhook.name)) " is registered" }

@@ -26,7 +26,6 @@ pub struct Settings {
 
 impl Settings {
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let webhook = &self.webhook;
         let content = html! {

@@ -37,7 +37,6 @@ impl Webhooks {
     pub const LISTED: usize = 30;
 
     /// The page.
-    #[must_use]
     pub fn render(&self, frame: &Frame) -> String {
         let total: u64 = self.by_health.iter().map(|(_, count)| count).sum();
         let content = html! {

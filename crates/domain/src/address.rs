@@ -90,7 +90,6 @@ const fn is_isatap(address: Ipv6Addr) -> bool {
 
 impl AddressPolicy {
     /// A policy that also allows the given networks.
-    #[must_use]
     pub const fn allowing(networks: Vec<IpNet>) -> Self {
         Self { allowed: networks }
     }

@@ -6,7 +6,6 @@
 use crate::EventType;
 
 /// When the event fires and what its `data` holds, in a paragraph of plain text.
-#[must_use]
 pub const fn description(event_type: EventType) -> &'static str {
     match event_type {
         EventType::QuoteClosed => {
@@ -48,7 +47,6 @@ pub const fn description(event_type: EventType) -> &'static str {
 }
 
 /// A JSON Schema (draft 2020-12) of `data`, as JSON text. It allows further members.
-#[must_use]
 pub const fn schema(event_type: EventType) -> &'static str {
     match event_type {
         EventType::QuoteClosed => include_str!("catalogue/quote.closed.schema.json"),
@@ -63,7 +61,6 @@ pub const fn schema(event_type: EventType) -> &'static str {
 }
 
 /// A realistic sample of `data`, as the JSON text of an object.
-#[must_use]
 pub const fn sample(event_type: EventType) -> &'static str {
     match event_type {
         EventType::QuoteClosed => include_str!("catalogue/quote.closed.sample.json"),

@@ -66,7 +66,6 @@ impl RefusedPort {
 
 impl Destinations {
     /// Allows the given networks in addition to the public addresses.
-    #[must_use]
     pub const fn allowing(networks: Vec<IpNet>) -> Self {
         Self {
             addresses: AddressPolicy::allowing(networks),
@@ -96,7 +95,6 @@ impl Destinations {
     }
 
     /// Returns whether an address is public: a delivery may be sent to it without any allowed network.
-    #[must_use]
     pub fn is_public(address: IpAddr) -> bool {
         AddressPolicy::default().check(address).is_ok()
     }

@@ -12,7 +12,6 @@ impl DurationBucket {
     pub const COUNT: usize = 16;
 
     /// The bucket of a duration.
-    #[must_use]
     pub fn of(duration: Duration) -> Self {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let bits = u64::BITS - millis.leading_zeros();
@@ -40,7 +39,6 @@ impl Durations {
 
     /// The duration below which this part (from 0 to 1) of all lies, estimated within its bucket. `None` when there are
     /// none.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn percentile(&self, part: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();

@@ -17,7 +17,6 @@ struct Envelope<'m> {
 }
 
 /// The envelope's exact bytes. Ingest makes them once. They are stored, signed and sent unchanged on every attempt.
-#[must_use]
 pub fn envelope(event: &Event<'_>) -> Vec<u8> {
     let envelope = Envelope {
         event_type: event.event_type,

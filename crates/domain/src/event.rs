@@ -81,7 +81,6 @@ const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl AcceptedPeriod {
     /// The period at `now`, by the database's clock, when bodies are kept for `keep`.
-    #[must_use]
     pub fn at(now: OffsetDateTime, keep: Duration) -> Self {
         let keep = time::Duration::try_from(keep).unwrap_or(time::Duration::MAX);
         Self {
@@ -162,7 +161,6 @@ struct Wire<'m> {
 
 impl<'m> Event<'m> {
     /// The type of the event that a message holds, usable or not.
-    #[must_use]
     pub fn type_of(message: &'m [u8]) -> Option<EventType> {
         let message = message.strip_prefix(BYTE_ORDER_MARK).unwrap_or(message);
         let Wire { event_type, .. } = serde_json::from_slice(message).ok()?;

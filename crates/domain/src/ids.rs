@@ -66,7 +66,6 @@ impl DeliveryId {
     /// The id of the delivery of an event to a webhook. It is deterministic, so deliveries are idempotent: the same
     /// event published twice makes the same one. It is a `UUIDv8` of the event's 48-bit Unix milliseconds, then bits of
     /// SHA-256(webhook id ‖ event id ‖ event type).
-    #[must_use]
     pub fn derive(webhook: WebhookId, event: EventId, event_type: EventType, timestamp: Timestamp) -> Self {
         let name = [webhook.0.as_bytes(), event.0.as_bytes(), event_type.as_str().as_bytes()].concat();
         let hash = digest(&SHA256, &name);
@@ -91,13 +90,11 @@ impl DeliveryId {
     }
 
     /// The lower bound of the ids of a millisecond's deliveries, above all earlier ones. It bounds partitions.
-    #[must_use]
     pub const fn bound_at_millis(unix_millis: u64) -> Uuid {
         Uuid::from_u128((unix_millis as u128) << 80)
     }
 
     /// The same for the millisecond that a time is in; the lowest id for a time before 1970.
-    #[must_use]
     pub fn bound_at(time: OffsetDateTime) -> Uuid {
         Self::bound_at_millis(u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default())
     }

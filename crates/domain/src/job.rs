@@ -77,7 +77,6 @@ impl Job {
     }
 
     /// The bytes of a message that holds these jobs, at least one.
-    #[must_use]
     pub fn many_to_bytes(jobs: &[Self]) -> Vec<u8> {
         match jobs {
             [job] => job.to_bytes(),

@@ -91,7 +91,6 @@ pub struct Notice {
 
 impl Notice {
     /// A notice whose `details` are the ledger's.
-    #[must_use]
     pub fn new(
         notice_id: Uuid,
         notice_type: NoticeType,
@@ -184,7 +183,6 @@ fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
 }
 
 /// The details of what a user did.
-#[must_use]
 pub fn notice_by(user: &str, changed: &[&str]) -> Value {
     let mut details = Map::from_iter([("user".to_owned(), Value::from(user))]);
     if !changed.is_empty() {

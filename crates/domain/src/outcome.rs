@@ -43,7 +43,6 @@ impl OutcomeClass {
     }
 
     /// The class of an HTTP status: any 2xx is a success (specification, section 4.4).
-    #[must_use]
     pub const fn of_status(status: u16) -> Self {
         if status >= 200 && status <= 299 { Self::Success } else { Self::Status }
     }

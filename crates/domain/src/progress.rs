@@ -74,7 +74,6 @@ impl Progress {
 
     /// What to do with `job` at `now`. A `redelivered` job was handed out already and not acknowledged. Its consumer
     /// may have died between recording the outcome and publishing the retry.
-    #[must_use]
     pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime, schedule: &RetrySchedule) -> Verdict {
         if !self.state.is_waiting() {
             return Verdict::Stale;
@@ -91,7 +90,6 @@ impl Progress {
     }
 
     /// The progress after an attempt that ran from `started_at` to `finished_at`.
-    #[must_use]
     pub fn after_attempt(
         &self,
         class: OutcomeClass,

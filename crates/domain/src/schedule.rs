@@ -98,7 +98,6 @@ impl RetrySchedule {
 
     /// The lateness that a job accepts in the queue of a gap, where it may wait behind jobs that are due later: 30 s, or
     /// a hundredth of the gap if that is longer. So a late retry goes through one queue, not through many shorter ones.
-    #[must_use]
     pub fn slack(gap: Duration) -> Duration {
         LEAST_SLACK.max(gap / 100)
     }
@@ -108,7 +107,6 @@ impl RetrySchedule {
     /// It is due at `first_failed_at` plus the step, however long attempts take. After an outage of the service, the
     /// failed attempt may have started late. If less than half of the shortest gap is left from `started_at`, the next
     /// attempt is due the shortest gap after `started_at`.
-    #[must_use]
     pub fn next_due(
         &self,
         failures: u16,
@@ -132,7 +130,6 @@ impl RetrySchedule {
 }
 
 /// A gap in a queue's name: `60s`, or `500ms` if it is not in whole seconds.
-#[must_use]
 pub fn gap_name(gap: Duration) -> String {
     if gap.subsec_millis() == 0 { format!("{}s", gap.as_secs()) } else { format!("{}ms", gap.as_millis()) }
 }

@@ -3,7 +3,6 @@
 use std::fmt::{self, Write};
 
 /// At most `most` characters of a text. The last one is an ellipsis if there were more. The rest is never made.
-#[must_use]
 pub fn shortened(text: impl fmt::Display, most: usize) -> String {
     let mut limited = Limited { text: String::new(), left: most };
     if write!(limited, "{text}").is_err() {

@@ -12,7 +12,6 @@ const SMALL: usize = 16 * 1024;
 
 /// Replaces control characters, but line breaks and tabs, by their pictures, and [hidden](is_hidden) characters by their code
 /// points.
-#[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -31,7 +30,6 @@ pub fn visible(text: &str) -> String {
 
 /// Escapes control characters, but line breaks and tabs, and [hidden](is_hidden) characters as JSON does (`\u009b`): a terminal
 /// obeys them. Within JSON the text keeps its value.
-#[must_use]
 pub fn escaped(text: &str) -> Cow<'_, str> {
     let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_hidden(c);
     if !text.contains(obeyed) {
@@ -51,7 +49,6 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 /// separators of lines and paragraphs, marks of annotations, and the blank of Braille. Joiners and variation selectors are
 /// not among them: scripts and emoji need them. The tags of the flags of England, Scotland and Wales are: they can spell
 /// any text that nobody sees.
-#[must_use]
 pub const fn is_hidden(c: char) -> bool {
     matches!(
         c,
@@ -92,7 +89,6 @@ const fn is_selector(c: char) -> bool {
 
 /// The first character of a text that nobody sees: a [hidden](is_hidden) one, or a joiner or variation selector that has
 /// nothing to join or to change. A row of these can spell any text.
-#[must_use]
 pub fn find_hidden(text: &str) -> Option<char> {
     let mut before = ' ';
     for c in text.chars().chain([' ']) {
@@ -111,14 +107,12 @@ pub fn find_hidden(text: &str) -> Option<char> {
 }
 
 /// Returns true if nothing of a text is visible.
-#[must_use]
 pub fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || c.is_control() || is_hidden(c) || is_joiner(c) || is_selector(c))
 }
 
 /// Puts each member and element of JSON on a line of its own. Every value keeps its digits and escapes. `None` for text that
 /// is not JSON, is nested more than 64 deep, or would grow to more than eight times its size and 16 KiB: show it as it came.
-#[must_use]
 pub fn indented(json: &str) -> Option<String> {
     // Not recursive, and so without a limit of depth.
     serde_json::from_str::<IgnoredAny>(json).ok()?;

@@ -12,7 +12,6 @@ const FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
 
 /// Writes a time. Returns none if its year in UTC cannot be written.
-#[must_use]
 pub fn written(moment: OffsetDateTime) -> Option<String> {
     moment.checked_to_offset(UtcOffset::UTC)?.format(FORMAT).ok()
 }

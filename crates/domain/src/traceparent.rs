@@ -19,7 +19,6 @@ pub struct Traceparent(Box<str>);
 impl Traceparent {
     /// Reads a value. Returns `None` for what is none. Its sender is then treated as one that sent none, as the
     /// standard says.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (head, more) = text.split_at_checked(LENGTH)?;
         let fields: Vec<_> = head.split('-').collect();
@@ -46,7 +45,6 @@ impl Traceparent {
     }
 
     /// The value that names a span whose trace is recorded. Neither id is zero.
-    #[must_use]
     pub fn recorded(trace: NonZeroU128, span: NonZeroU64) -> Self {
         Self(format!("00-{trace:032x}-{span:016x}-{RECORDED:02x}").into())
     }

@@ -152,7 +152,6 @@ impl Egress {
 
     /// Returns whether the receiver is one that only the allowed networks open: none of the addresses that its host had
     /// lately is public.
-    #[must_use]
     pub fn is_internal(&self, url: &str) -> bool {
         self.0.tcp.is_internal(url)
     }

@@ -93,7 +93,6 @@ impl Ledger {
     }
 
     /// The same handle for one tenant's calls. When tenants wait for connections, they take turns.
-    #[must_use]
     pub fn of_tenant(&self, tenant: TenantId) -> Self {
         Self { tenant: Some(tenant), ..self.clone() }
     }

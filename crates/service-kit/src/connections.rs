@@ -113,7 +113,6 @@ fn file_setting(section: &str, role: Role) -> String {
 }
 
 /// What to tell an operator of a ledger that is not on this machine and reached without TLS.
-#[must_use]
 pub fn unencrypted_ledger(ledger: &Ledger) -> Option<String> {
     let setting = Key::new("database.url");
     let hosts = hosts(&ledger.in_the_clear())?;
@@ -122,7 +121,6 @@ pub fn unencrypted_ledger(ledger: &Ledger) -> Option<String> {
 }
 
 /// The same of a broker.
-#[must_use]
 pub fn unencrypted_broker(broker: &Broker) -> Option<String> {
     let setting = Key::new("broker.url");
     let hosts = hosts(&broker.in_the_clear())?;

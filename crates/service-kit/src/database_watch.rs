@@ -34,7 +34,6 @@ pub struct DatabaseWatch {
 impl DatabaseWatch {
     /// Reads the clock immediately and then every second, in the background, until `stop`. Shows in `registry` how far
     /// the local clock is off. Warns once when that is more than five seconds.
-    #[must_use]
     pub fn start(
         ledger: &Ledger,
         registry: &mut Registry,

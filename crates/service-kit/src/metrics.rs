@@ -21,7 +21,6 @@ pub type Gauges = Family<Label, Gauge>;
 
 /// Counters that show 0 for each value of a label before they count: a rate misses the first count of a series that
 /// begins with it, and it may be the only one.
-#[must_use]
 pub fn from_zero(label: &'static str, values: impl IntoIterator<Item = &'static str>) -> Counters {
     let counters = Counters::default();
     for value in values {
@@ -31,13 +30,11 @@ pub fn from_zero(label: &'static str, values: impl IntoIterator<Item = &'static 
 }
 
 /// A histogram of durations in seconds; fits `Family::new_with_constructor`.
-#[must_use]
 pub fn seconds() -> Histogram {
     Histogram::new(SECONDS)
 }
 
 /// A histogram of batch sizes.
-#[must_use]
 pub fn batch_sizes() -> Histogram {
     Histogram::new(BATCH_SIZES)
 }

@@ -63,7 +63,6 @@ fn prepare() -> Result<Settings, SettingsError> {
 }
 
 /// Returns the maximum of descriptors that this process may have open, if it can be read.
-#[must_use]
 pub fn descriptor_limit() -> Option<u64> {
     rlimit::Resource::NOFILE.get_soft().ok()
 }

@@ -41,7 +41,6 @@ pub struct ReadinessReport {
 
 impl Readiness {
     /// No checks: always ready.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

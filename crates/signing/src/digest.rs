@@ -15,7 +15,6 @@ fn key_of(bytes: &[u8]) -> hmac::Key {
 
 /// The value of `X-Service-Signature` for a body signed at `unix_seconds`: `t=<unix_seconds>,v1=<lowercase hex
 /// HMAC-SHA256 of the raw body>`. Only the body is signed (specification, section 5.2.1).
-#[must_use]
 pub fn sign(secret: &SigningSecret, body: &[u8], unix_seconds: i64) -> String {
     let digest = hmac::sign(&key(secret), body);
     format!("t={unix_seconds},v1={}", hex::encode(digest))

@@ -27,7 +27,6 @@ pub struct StandardHeaders<'h> {
 /// The value of `webhook-signature`: `v1,` and the base64 of the HMAC-SHA256 of `id.unix_seconds.body`. The key is what
 /// the text after `whsec_` decodes to as base64: for a secret of ours, 48 bytes. So the official libraries take the
 /// secret as it was shown. `None` when the text is not base64, which is true of no secret of ours.
-#[must_use]
 pub fn sign_standard(secret: &SigningSecret, id: &str, unix_seconds: i64, body: &[u8]) -> Option<String> {
     let mut context = hmac::Context::with_key(&key(secret)?);
     for part in [id.as_bytes(), b".", unix_seconds.to_string().as_bytes(), b".", body] {

@@ -54,7 +54,6 @@ const VALUE: usize = 120;
 
 impl Failure {
     /// The TLS failure among an error and its causes, if there is one.
-    #[must_use]
     pub fn find(error: &(dyn Error + 'static), peer: Peer) -> Option<Self> {
         rustls_error(error).map(|error| match error {
             rustls::Error::InvalidCertificate(error) => Self::new(fill(of_certificate(error), &value_of(error), peer)),
@@ -66,7 +65,6 @@ impl Failure {
     }
 
     /// The failure of a connection that the peer closed in the handshake without an alert.
-    #[must_use]
     pub fn closed(peer: Peer) -> Self {
         let words = (
             "the TLS handshake failed: {peer} closed the connection",
@@ -82,7 +80,6 @@ impl Failure {
 }
 
 /// Returns whether the peer does not speak TLS.
-#[must_use]
 pub fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
     matches!(
         rustls_error(error),

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 /// Whether a host is this machine by its name or address alone: such a connection needs no TLS.
-#[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     match host.parse::<IpAddr>() {

@@ -13,7 +13,6 @@ pub struct SampleRatio {
 
 impl SampleRatio {
     /// The part, from 0 (none) to 1 (all).
-    #[must_use]
     pub fn of(part: f64) -> Self {
         let all = 1_u64 << BITS;
         Self { least: ((1.0 - part.clamp(0.0, 1.0)) * all as f64).round() as u64 }

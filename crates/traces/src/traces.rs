@@ -47,7 +47,6 @@ impl Traces {
 
     /// Begins a span if its trace is recorded. Its parent decides that, whose sender is trusted. Without a parent it
     /// begins a trace, and the ratio decides.
-    #[must_use]
     pub fn begin(&self, kind: Kind, parent: Option<&Traceparent>, at: OffsetDateTime) -> Option<Span> {
         let on = self.0.as_ref()?;
         match parent {
@@ -58,7 +57,6 @@ impl Traces {
 
     /// The same for a parent that anybody may have sent. It may ask for less than the ratio, not for more: chance decides,
     /// as who sends a trace's id has chosen its deciding bits.
-    #[must_use]
     pub fn begin_for_anybody(&self, kind: Kind, parent: Option<&Traceparent>, at: OffsetDateTime) -> Option<Span> {
         let on = self.0.as_ref()?;
         match parent {

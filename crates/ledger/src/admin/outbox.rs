@@ -38,7 +38,6 @@ impl OutboxBatch {
         Self { ids: Vec::new(), until: OffsetDateTime::UNIX_EPOCH, jobs: Vec::new(), handed_out: Vec::new() };
 
     /// Returns the number of deliveries of a job by the broker before the job was held.
-    #[must_use]
     pub fn handed_out(&self, job: Job) -> u32 {
         self.handed_out.iter().find(|(id, _)| *id == job.delivery).map_or(0, |(_, times)| *times)
     }
@@ -49,7 +48,6 @@ impl OutboxBatch {
     }
 
     /// The batch without some of its jobs, which stay in the outbox.
-    #[must_use]
     pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a Job>) -> Self {
         let unpublished: HashSet<_> = jobs.into_iter().map(|job| job.delivery.as_uuid()).collect();
         let is_published = |id: &Uuid| !unpublished.contains(id);

@@ -24,7 +24,6 @@ pub struct SessionHash(Vec<u8>);
 
 impl SessionHash {
     /// Hashes the id in the cookie.
-    #[must_use]
     pub fn of(session_id: &str) -> Self {
         Self(digest(&SHA256, session_id.as_bytes()).as_ref().to_vec())
     }

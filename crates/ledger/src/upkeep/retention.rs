@@ -99,7 +99,6 @@ impl Removal {
     pub const ROWS: u32 = 5_000;
 
     /// Begins with the cancellation. A drop that failed begins there, too: something may wait by then.
-    #[must_use]
     pub const fn of(day: Day, part: Part) -> Self {
         Self { day, part, stage: Stage::Cancel { after: Uuid::nil() } }
     }

@@ -4,7 +4,6 @@ use std::error::Error;
 
 /// `name: error: cause: cause`. Leaves out a cause that the text before it already contains: not every library keeps
 /// its errors' sources out of their own text.
-#[must_use]
 pub fn line(name: &str, error: &dyn Error) -> String {
     let mut told = error.to_string();
     let mut cause = error.source();

@@ -21,7 +21,6 @@ pub struct Draft {
 
 impl Draft {
     /// Reads the settings of this process as [`Settings::load`] does.
-    #[must_use]
     pub fn load() -> Self {
         match sources::variables_of_process() {
             Ok(variables) => Self::from_sources(sources::file_of_process().as_deref(), variables),

@@ -62,7 +62,6 @@ impl SettingsError {
     }
 
     /// A setting, written `section.key`, that this process needs.
-    #[must_use]
     pub fn missing(key: &str) -> Self {
         Self::Missing { keys: vec![Key::new(key)] }
     }
