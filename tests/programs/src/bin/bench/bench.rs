@@ -41,7 +41,7 @@ impl Bench {
     pub(crate) async fn start() -> Self {
         let servers = PrivateServers::start();
         durable(servers.servers()).await;
-        let sink = Sink::start();
+        let sink = Sink::start("sink");
         let amqp_url = &servers.servers().amqp_url;
         Self { bare: Bare::start(amqp_url, &sink).await, publisher: Publisher::connect(amqp_url).await, sink, servers }
     }

@@ -32,8 +32,8 @@ pub(crate) struct Seen {
 }
 
 impl Sink {
-    pub(crate) fn start() -> Self {
-        let ca = std::env::temp_dir().join(format!("bench-{}.pem", std::process::id()));
+    pub(crate) fn start(name: &str) -> Self {
+        let ca = std::env::temp_dir().join(format!("bench-{}-{name}.pem", std::process::id()));
         let (child, port) = Child::start("sink", &[ca.display().to_string()]);
         Self { child, port: port.parse().expect("it says its port"), ca }
     }

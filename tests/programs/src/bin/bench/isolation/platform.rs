@@ -15,6 +15,7 @@ use crate::{
     load::{Load, SMALL},
     publisher::Publisher,
     report::Figure,
+    sink::Sink,
 };
 
 const ALONE: Duration = Duration::from_secs(10);
@@ -41,6 +42,8 @@ enum Receivers {
     Path(&'static str),
     /// They take the connection and are silent in TLS.
     Silent,
+    /// They have a certificate that the service does not trust.
+    Untrusted,
 }
 
 /// Receivers that fail together, and the tenant beside them.
@@ -54,6 +57,8 @@ struct Case {
     size: usize,
     quick_per_second: f64,
     quick_size: usize,
+    lasting: Duration,
+    schedule: &'static str,
     /// True if the receivers answer again in the end, and held jobs are delivered.
     comes_back: bool,
 }
@@ -67,10 +72,12 @@ const CASE: Case = Case {
     size: SMALL,
     quick_per_second: 50.0,
     quick_size: SMALL,
+    lasting: BESIDE,
+    schedule: SCHEDULE,
     comes_back: false,
 };
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case { name: "a_eight_tenants_hang", ..CASE },
     Case { name: "b_platform_hangs", tenants: 200, webhooks: 5, per_second: 300.0, comes_back: true, ..CASE },
     Case {
@@ -107,6 +114,16 @@ const CASES: [Case; 7] = [
         per_second: 500.0,
         ..CASE
     },
+    // Each attempt is a handshake of its own, and a port that stays taken for a minute.
+    Case {
+        name: "g_untrusted_certificate",
+        receivers: Receivers::Untrusted,
+        tenants: 1,
+        per_second: 600.0,
+        lasting: Duration::from_secs(120),
+        schedule: "1m,5m",
+        ..CASE
+    },
 ];
 
 /// Measures the cases whose names begin with one of these, or all.
@@ -114,14 +131,14 @@ pub(super) async fn measure(bench: &Bench, names: &str) -> Vec<Figure> {
     let is_chosen = |case: &&Case| names.is_empty() || names.split(' ').any(|name| case.name.starts_with(name));
     let mut figures = Vec::new();
     for case in CASES.iter().filter(is_chosen) {
-        let settings = [("RETRY__SCHEDULE", SCHEDULE)];
+        let settings = [("RETRY__SCHEDULE", case.schedule)];
         figures.extend(Environment::with(bench, &settings, async |environment| beside(environment, case).await).await);
     }
     figures
 }
 
 async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
-    let silent = Silent::start().await;
+    let (silent, untrusted) = (Silent::start().await, Sink::start("untrusted"));
     let quick = environment.webhooks(1, 1, "/ok/ok").await;
     let troubled = match case.receivers {
         Receivers::Path(path) => {
@@ -130,6 +147,9 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
             environment.webhooks_at(case.tenants, case.webhooks, &url).await
         }
         Receivers::Silent => environment.webhooks_at(case.tenants, case.webhooks, &silent.url).await,
+        Receivers::Untrusted => {
+            environment.webhooks_at(case.tenants, case.webhooks, &untrusted.url("/ok/platform")).await
+        }
     };
     environment.start_warm(&quick).await;
     let load = environment.events(&quick, case.quick_size);
@@ -151,9 +171,9 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
     }
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let events = case.per_second / case.webhooks as f64;
-    let trouble = other.pace(environment.events(&troubled, case.size), events, NEW + BESIDE);
+    let trouble = other.pace(environment.events(&troubled, case.size), events, NEW + case.lasting);
     let new = environment.pace(&load, case.quick_per_second, NEW).await;
-    let beside = environment.pace(&load, case.quick_per_second, BESIDE).await;
+    let beside = environment.pace(&load, case.quick_per_second, case.lasting).await;
     let memory = environment.peak("dispatcher") + environment.socket_memory("dispatcher");
     trouble.await.expect("publishing does not panic");
 
