@@ -53,7 +53,7 @@ pub(crate) fn end(span: Option<Span>, Labels { route, method, status }: &Labels,
     } else {
         span.name(named);
     }
-    span.set("http.response.status_code", *status);
+    span.set("http.response.status_code", i64::from(*status));
     if *status >= 500 {
         span.fail(status.to_string());
     }

@@ -32,17 +32,17 @@ impl Spans {
         span.set("http.request.method", "POST");
         self.set_server(&mut span, url);
         if let Some(resent) = attempt.checked_sub(1).filter(|resent| *resent > 0) {
-            span.set("http.request.resend_count", resent);
+            span.set("http.request.resend_count", i64::from(resent));
         }
         if let Some(status) = answer.status {
-            span.set("http.response.status_code", status);
+            span.set("http.response.status_code", i64::from(status));
             span.set("network.protocol.version", "1.1");
         }
         span.set("webhooks.delivery.id", id.to_string());
         span.set("webhooks.webhook.id", webhook.to_string());
         span.set("webhooks.tenant.id", tenant.to_string());
         span.set("webhooks.event.type", event_type.as_str());
-        span.set("webhooks.attempt", attempt);
+        span.set("webhooks.attempt", i64::from(attempt));
         span.set("webhooks.outcome", answer.class.as_str());
         if let Some(error) = error_of(answer) {
             span.fail(error);
@@ -55,7 +55,7 @@ impl Spans {
         let Ok(url) = WebhookUrl::parse(url, usize::MAX, &self.destinations) else { return };
         if let (Some(host), Some(port)) = (url.as_url().host_str(), url.as_url().port_or_known_default()) {
             span.set("server.address", host.trim_matches(['[', ']']).to_owned());
-            span.set("server.port", port);
+            span.set("server.port", i64::from(port));
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct InternalConfig {
 
 /// Asks one URL of an application that the operator or the developer trusts. Every request has a new connection, so none
 /// is stale.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Internal {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     uri: Uri,
@@ -118,31 +118,11 @@ impl Internal {
     /// # Errors
     /// [`InternalError`], at most the configured timeout later.
     pub async fn send(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<InternalAnswer, InternalError> {
-        self.send_noting(&mut None, method, headers, body).await
-    }
-
-    /// The same. Notes the status once the answer's head is here, as the rest may fail.
-    ///
-    /// # Errors
-    /// [`InternalError`], at most the configured timeout later.
-    pub async fn send_noting(
-        &self,
-        status: &mut Option<u16>,
-        method: Method,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<InternalAnswer, InternalError> {
-        let exchange = self.exchange(status, method, headers, body);
+        let exchange = self.exchange(method, headers, body);
         timeout(self.timeout, exchange).await.map_err(|_| InternalError::Timeout(self.timeout))?
     }
 
-    async fn exchange(
-        &self,
-        status: &mut Option<u16>,
-        method: Method,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<InternalAnswer, InternalError> {
+    async fn exchange(&self, method: Method, headers: HeaderMap, body: Bytes) -> Result<InternalAnswer, InternalError> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = self.uri.clone();
@@ -151,7 +131,6 @@ impl Internal {
         let response =
             self.client.request(request).await.map_err(|error| InternalError::Request(Explained::of(&error)))?;
         let (head, body) = response.into_parts();
-        *status = Some(head.status.as_u16());
         let body = Limited::new(body, self.answer_limit).collect().await;
         let body = body.map_err(|error| match causes::find::<LengthLimitError>(error.as_ref()) {
             Some(_) => InternalError::TooLarge(self.answer_limit),

@@ -6,7 +6,7 @@ use broker::{Backoff, Broker, BrokerConfig, BrokerError, Names, Publisher};
 use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
 use tls::Role;
 use tokio_util::sync::CancellationToken;
-use traces::{CollectorHeaders, EgressError, Exporter, SampleRatio, Traces, TracesConfig};
+use traces::{CollectorHeaders, EgressError, Traces, TracesConfig};
 
 use crate::{
     Readiness,
@@ -131,28 +131,27 @@ fn hosts(hosts: &[String]) -> Option<String> {
     (!hosts.is_empty()).then(|| hosts.join(", "))
 }
 
-/// Traces and what exports them, if the settings want them. Nothing is connected yet.
+/// Traces: off, if the settings do not want them. Nothing is connected yet.
 ///
 /// # Errors
 /// [`SettingsError`] for a setting of `traces`, or for `egress.extra_ca_file`.
-pub fn traces(settings: &Settings, process: &'static str) -> Result<Option<(Traces, Exporter)>, SettingsError> {
+pub fn traces(settings: &Settings, process: &'static str) -> Result<Traces, SettingsError> {
     let wanted = &settings.traces;
-    let Some(endpoint) = &wanted.endpoint else { return Ok(None) };
+    let Some(endpoint) = &wanted.endpoint else { return Ok(Traces::default()) };
     let headers = CollectorHeaders::parse(wanted.headers.as_ref().map_or("", Sensitive::expose));
     let config = TracesConfig {
         endpoint: endpoint.to_string(),
         headers: headers.map_err(|error| SettingsError::invalid("traces.headers", error))?,
         timeout: wanted.timeout,
-        ratio: SampleRatio::of(wanted.sample_ratio),
+        ratio: wanted.sample_ratio,
         extra_ca_pem: settings.egress.extra_ca_pem()?,
         service: process,
         version: env!("CARGO_PKG_VERSION"),
     };
-    let traces = Traces::new(config).map_err(|error| match error {
+    Traces::new(config).map_err(|error| match error {
         EgressError::Url => SettingsError::invalid("traces.endpoint", error),
         error => SettingsError::invalid("egress.extra_ca_file", error),
-    })?;
-    Ok(Some(traces))
+    })
 }
 
 /// Returns a warning for each setting of a URL that leads to another machine without TLS.

@@ -10,7 +10,7 @@ use ledger::Ledger;
 use prometheus_client::{metrics::info::Info, registry::Registry};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use traces::{Exporter, Traces};
+use traces::Traces;
 
 use crate::{DatabaseWatch, OpsServer, Readiness, Settings, connections, start_error::StartError, usage};
 
@@ -21,7 +21,6 @@ pub struct Foundation {
     broker: Broker,
     ops: OpsServer,
     traces: Traces,
-    exporter: Option<Exporter>,
 }
 
 /// What runs beside a service's work: health, metrics, the database's clock, a publisher. It ends when this is dropped.
@@ -42,7 +41,6 @@ pub struct Running {
     pub finished: CancellationToken,
     finish: DropGuard,
     health: JoinHandle<()>,
-    exporting: Option<JoinHandle<()>>,
 }
 
 impl Foundation {
@@ -58,14 +56,14 @@ impl Foundation {
         ledger: Ledger,
     ) -> Result<Self, StartError> {
         let broker = connections::broker(settings, process)?;
-        let (traces, exporter) = connections::traces(settings, process)?.unzip();
+        let traces = connections::traces(settings, process)?;
         let warnings = [connections::unencrypted_ledger(&ledger), connections::unencrypted_broker(&broker)];
         for warning in warnings.into_iter().flatten().chain(connections::unencrypted_urls(settings)) {
             tracing::warn!("{warning}");
         }
         let ops_address = settings.ops.listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ops_port)));
         let ops = OpsServer::bind(ops_address).await?;
-        Ok(Self { process, ledger, broker, ops, traces: traces.unwrap_or_default(), exporter })
+        Ok(Self { process, ledger, broker, ops, traces })
     }
 
     /// The address of the operations port.
@@ -84,7 +82,7 @@ impl Foundation {
         readiness: Readiness,
         shutdown: &CancellationToken,
     ) -> Result<Running, StartError> {
-        let Self { process, ledger, broker, ops, traces, exporter } = self;
+        let Self { process, ledger, broker, ops, traces } = self;
         let finished = CancellationToken::new();
         let finish = finished.clone().drop_guard();
         let build = Info::new([("service", process), ("version", env!("CARGO_PKG_VERSION"))]);
@@ -93,7 +91,6 @@ impl Foundation {
         ledger.register(&mut metrics);
         usage::show(&ledger, &mut metrics);
         traces.register(&mut metrics);
-        let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(finished.clone())));
         let essential = broker.essential().clone();
         let database = DatabaseWatch::start(&ledger, &mut metrics, &essential, finished.clone());
         let publisher = broker.publisher(finished.clone());
@@ -101,21 +98,16 @@ impl Foundation {
             connections::checked(readiness, &ledger, &publisher).draining(shutdown.clone()).shown(&mut metrics);
         let health = essential.spawn("health", ops.serve(Arc::new(metrics), readiness, finished.clone()));
         essential.run(connections::wait_for_schema(&ledger, shutdown)).await??;
-        Ok(Running { ledger, broker, database, publisher, traces, essential, finished, finish, health, exporting })
+        Ok(Running { ledger, broker, database, publisher, traces, essential, finished, finish, health })
     }
 }
 
 impl Running {
     /// Ends what runs beside the work. Waits until the operations port is closed (a second for an answer that is under
-    /// way), and until the last spans are exported, for as long as the exporter goes on.
+    /// way), and until the last spans are exported, for a second at most.
     pub async fn finish(self) {
-        let Self { finish, health, exporting, .. } = self;
+        let Self { finish, health, traces, .. } = self;
         drop(finish);
-        let exported = async {
-            if let Some(exporting) = exporting {
-                let _ = exporting.await;
-            }
-        };
-        let _ = tokio::join!(health, exported);
+        let _ = tokio::join!(health, traces.end());
     }
 }

@@ -1,38 +1,61 @@
-//! What became of the spans.
+//! Counts of what becomes of the spans.
 
-use prometheus_client::{
-    metrics::{counter::Counter, family::Family},
-    registry::Registry,
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
-/// The collector took it.
-pub(crate) const EXPORTED: &str = "exported";
-/// The queue was full, the collector was unavailable for too long, or the process ended first.
-pub(crate) const DROPPED: &str = "dropped";
-/// The collector answered that it does not want it.
-pub(crate) const REFUSED: &str = "refused";
+use opentelemetry_sdk::{
+    error::OTelSdkResult,
+    trace::{SpanData, SpanExporter},
+};
+use prometheus_client::metrics::{counter::Counter, family::Family};
 
-/// Shared by all clones.
+/// The maximum number of spans that wait for the collector, with those of the export under way: some 8 MB.
+pub(crate) const MAX_WAITING: usize = 8192;
+
+/// The collector accepted the span.
+const EXPORTED: &str = "exported";
+/// The queue was full, or the collector did not accept the span.
+const DROPPED: &str = "dropped";
+
+/// Clones share their counters.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stats(Family<[(&'static str, &'static str); 1], Counter>);
+pub(crate) struct Stats {
+    waiting: Arc<AtomicUsize>,
+    pub(crate) ended: Family<[(&'static str, &'static str); 1], Counter>,
+}
 
 impl Stats {
-    pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register("webhooks_trace_spans", "Spans of traces, by what became of them", self.0.clone());
-    }
-
-    pub(crate) fn count(&self, outcome: &'static str, spans: usize) {
-        if spans > 0 {
-            self.of(outcome).inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
+    /// Returns whether one more span may wait. If not, it is counted as dropped.
+    pub(crate) fn admit(&self) -> bool {
+        let is_admitted = self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING;
+        if !is_admitted {
+            self.end(DROPPED, 1);
         }
+        is_admitted
     }
 
-    #[cfg(test)]
-    pub(crate) fn dropped(&self) -> u64 {
-        self.of(DROPPED).get()
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
-    fn of(&self, outcome: &'static str) -> Counter {
-        self.0.get_or_create_owned(&[("outcome", outcome)])
+    fn end(&self, outcome: &'static str, spans: usize) {
+        self.waiting.fetch_sub(spans, Ordering::Relaxed);
+        self.ended.get_or_create_owned(&[("outcome", outcome)]).inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
+    }
+}
+
+/// An exporter whose spans are counted.
+#[derive(Debug)]
+pub(crate) struct Counted<E>(pub(crate) E, pub(crate) Stats);
+
+impl<E: SpanExporter> SpanExporter for Counted<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let Self(exporter, stats) = self;
+        let spans = batch.len();
+        let result = exporter.export(batch).await;
+        stats.end(if result.is_ok() { EXPORTED } else { DROPPED }, spans);
+        result
     }
 }

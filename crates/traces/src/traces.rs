@@ -1,42 +1,62 @@
 //! Begins spans.
 
+use std::{sync::Arc, time::Duration};
+
 use domain::Traceparent;
+use opentelemetry::{
+    InstrumentationScope, SpanId, TraceFlags, TraceId,
+    trace::{SpanContext, Status, TraceState},
+};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanExporter,
+    SpanLinks, SpanProcessor,
+};
 use prometheus_client::registry::Registry;
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
 use crate::{
-    ratio::SampleRatio,
-    record::{Kind, Record},
-    span::{Ended, Span, new_trace_id},
-    stats::Stats,
+    Kind, Span,
+    stats::{Counted, MAX_WAITING, Stats},
 };
 
-/// How many spans may wait for the collector: some 8 MB.
-const LIMIT: usize = 8192;
+/// The maximum number of spans in one export.
+const MAX_BATCH: usize = 512;
+/// The longest time that a span waits for others, if no export is under way.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
+/// The time for the last spans: a collector that never answers must not delay the end of a process.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Begins spans. Clones are cheap. By default traces are off: nothing begins.
 #[derive(Clone, Debug, Default)]
-pub struct Traces(Option<On>);
+pub struct Traces(Option<Arc<On>>);
 
-/// The ratio, and the way to the exporter.
-#[derive(Clone, Debug)]
-struct On {
-    ratio: SampleRatio,
-    ended: Ended,
+#[derive(Debug)]
+pub(crate) struct On {
+    ratio: f64,
+    scope: InstrumentationScope,
+    /// The library's queue of ended spans, and its thread, which exports them.
+    processor: BatchSpanProcessor,
+    stats: Stats,
 }
 
 impl Traces {
-    /// Traces that are on, and the spans that come of them.
-    pub(crate) fn on(ratio: SampleRatio, stats: Stats) -> (Self, mpsc::Receiver<Record>) {
-        let (records, ended) = mpsc::channel(LIMIT);
-        (Self(Some(On { ratio, ended: Ended { records, stats } })), ended)
+    /// Traces that are on.
+    pub(crate) fn on(ratio: f64, scope: InstrumentationScope, exporter: impl SpanExporter + 'static) -> Self {
+        let stats = Stats::default();
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(MAX_WAITING)
+            .with_max_export_batch_size(MAX_BATCH)
+            .with_scheduled_delay(BATCH_DELAY);
+        let processor = BatchSpanProcessor::new(Counted(exporter, stats.clone()), config.build());
+        Self(Some(Arc::new(On { ratio, scope, processor, stats })))
     }
 
     /// Shows what became of the spans, if traces are on.
     pub fn register(&self, registry: &mut Registry) {
         if let Self(Some(on)) = self {
-            on.ended.stats.register(registry);
+            let spans = on.stats.ended.clone();
+            registry.register("webhooks_trace_spans", "Spans of traces, by what became of them", spans);
         }
     }
 
@@ -49,100 +69,149 @@ impl Traces {
     /// begins a trace, and the ratio decides.
     pub fn begin(&self, kind: Kind, parent: Option<&Traceparent>, at: OffsetDateTime) -> Option<Span> {
         let on = self.0.as_ref()?;
-        match parent {
-            Some(parent) => parent.is_recorded().then(|| on.child(kind, parent, at))?,
-            None => on.root(kind, at),
-        }
+        parent.map_or_else(|| on.chance(), Traceparent::is_recorded).then(|| on.span(kind, parent, at))
     }
 
-    /// The same for a parent that anybody may have sent. It may ask for less than the ratio, not for more: chance decides,
-    /// as who sends a trace's id has chosen its deciding bits.
+    /// The same for a parent that anybody may have sent. It may ask for less than the ratio, not for more.
     pub fn begin_for_anybody(&self, kind: Kind, parent: Option<&Traceparent>, at: OffsetDateTime) -> Option<Span> {
         let on = self.0.as_ref()?;
-        match parent {
-            Some(parent) => {
-                let is_recorded = parent.is_recorded() && on.ratio.takes(new_trace_id().get());
-                is_recorded.then(|| on.child(kind, parent, at))?
-            }
-            None => on.root(kind, at),
+        (parent.is_none_or(Traceparent::is_recorded) && on.chance()).then(|| on.span(kind, parent, at))
+    }
+
+    /// Exports the last spans, for a second at most. What is left then is dropped.
+    pub async fn end(self) {
+        if let Self(Some(on)) = self {
+            let _ = spawn_blocking(move || on.end()).await;
         }
     }
 }
 
 impl On {
-    fn child(&self, kind: Kind, parent: &Traceparent, at: OffsetDateTime) -> Option<Span> {
-        let (trace, span) = parent.ids();
-        Some(Span::new(self.ended.clone(), kind, at, trace.try_into().ok()?, Some(span)))
+    fn chance(&self) -> bool {
+        fastrand::f64() < self.ratio
     }
 
-    fn root(&self, kind: Kind, at: OffsetDateTime) -> Option<Span> {
-        let trace = new_trace_id();
-        self.ratio.takes(trace.get()).then(|| Span::new(self.ended.clone(), kind, at, trace, None))
+    fn span(self: &Arc<Self>, kind: Kind, parent: Option<&Traceparent>, at: OffsetDateTime) -> Span {
+        let new = RandomIdGenerator::default();
+        let (trace, parent_span_id) = match parent.map(Traceparent::ids) {
+            Some((trace, span)) => (TraceId::from(trace), SpanId::from(span)),
+            None => (new.new_trace_id(), SpanId::INVALID),
+        };
+        let data = SpanData {
+            span_context: SpanContext::new(trace, new.new_span_id(), TraceFlags::SAMPLED, false, TraceState::NONE),
+            parent_span_id,
+            // Every parent is in another process.
+            parent_span_is_remote: parent.is_some(),
+            span_kind: kind,
+            name: "".into(),
+            start_time: at.into(),
+            end_time: at.into(),
+            attributes: Vec::with_capacity(12),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: self.scope.clone(),
+        };
+        Span { data: Box::new(data), on: Arc::clone(self) }
+    }
+
+    /// Never waits. The library's queue, which has the same bound, would not count what it drops.
+    pub(crate) fn export(&self, span: SpanData) {
+        if self.stats.admit() {
+            self.processor.on_end(span);
+        }
+    }
+
+    fn end(&self) {
+        let _ = self.processor.shutdown_with_timeout(END_TIMEOUT);
+        let dropped = self.stats.waiting();
+        if dropped > 0 {
+            tracing::warn!(dropped, "the collector did not take the last spans in time");
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use tokio::{net::TcpListener, time::timeout};
+
     use super::*;
+    use crate::{CollectorHeaders, TracesConfig};
 
     const AT: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
     fn upstream(flags: &str) -> Traceparent {
-        // Half of all ratios take the trace: its deciding bits begin with 8.
-        Traceparent::parse(&format!("00-4bf92f3577b34da6a380000000000000-00f067aa0ba902b7-{flags}")).unwrap()
+        Traceparent::parse(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}")).unwrap()
     }
 
-    fn traces(part: f64) -> (Traces, mpsc::Receiver<Record>) {
-        Traces::on(SampleRatio::of(part), Stats::default())
+    /// Traces of a collector that accepts connections and never answers.
+    async fn traces(ratio: f64) -> (Traces, TcpListener) {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = TracesConfig {
+            endpoint: format!("http://{}", silent.local_addr().unwrap()),
+            headers: CollectorHeaders::default(),
+            timeout: Duration::from_secs(3600),
+            ratio,
+            extra_ca_pem: None,
+            service: "tests",
+            version: "0",
+        };
+        (Traces::new(config).unwrap(), silent)
     }
 
-    #[test]
-    fn the_parent_decides_and_the_ratio_only_where_a_trace_begins() {
-        let ((none, _a), (all, _b)) = (traces(0.0), traces(1.0));
+    #[tokio::test]
+    async fn the_parent_decides_and_the_ratio_only_where_a_trace_begins() {
+        let ((none, _a), (all, _b)) = (traces(0.0).await, traces(1.0).await);
         for (traces, ratio) in [(&none, false), (&all, true)] {
             let begins = |parent: Option<&Traceparent>| traces.begin(Kind::Consumer, parent, AT).is_some();
             assert_eq!(begins(None), ratio);
             assert!(begins(Some(&upstream("01"))) && !begins(Some(&upstream("00"))));
             let anybody = |parent: Option<&Traceparent>| traces.begin_for_anybody(Kind::Server, parent, AT).is_some();
             assert_eq!((anybody(Some(&upstream("01"))), anybody(Some(&upstream("00")))), (ratio, false));
+            assert_eq!(anybody(None), ratio);
         }
         let off = Traces::default();
         assert!(!off.are_on() && off.begin(Kind::Consumer, Some(&upstream("01")), AT).is_none());
     }
 
-    #[test]
-    fn a_parent_from_anybody_does_not_choose_to_be_recorded() {
-        // Every ratio but 0 would take the trace: its deciding bits are all 1.
-        let chosen = Traceparent::parse("00-4bf92f3577b34da6a3ffffffffffffff-00f067aa0ba902b7-01").unwrap();
-        for (part, likely) in [(0.001, 0..30), (0.5, 350..650)] {
-            let (traces, _ended) = traces(part);
-            let begun = (0..1_000).filter(|_| traces.begin_for_anybody(Kind::Server, Some(&chosen), AT).is_some());
-            let begun = begun.count();
-            assert!(likely.contains(&begun), "{begun} of 1000 at {part}");
+    #[tokio::test]
+    async fn a_parent_from_anybody_does_not_choose_to_be_recorded() {
+        for (ratio, likely) in [(0.001, 0..30), (0.5, 350..650)] {
+            let (traces, _silent) = traces(ratio).await;
+            for parent in [None, Some(&upstream("01"))] {
+                let begun = (0..1_000).filter(|_| traces.begin_for_anybody(Kind::Server, parent, AT).is_some()).count();
+                assert!(likely.contains(&begun), "{begun} of 1000 at {ratio}");
+            }
         }
     }
 
-    #[test]
-    fn a_child_is_of_its_parents_trace_and_names_itself_to_others() {
-        let (traces, mut ended) = traces(1.0);
+    #[tokio::test]
+    async fn a_child_is_of_its_parents_trace_and_names_itself_to_others() {
+        let (traces, _silent) = traces(1.0).await;
         let parent = upstream("01");
         let span = traces.begin(Kind::Consumer, Some(&parent), AT).unwrap();
         let shown = span.traceparent();
         assert!(shown.is_recorded() && shown.trace_id() == parent.trace_id() && shown.ids().1 != parent.ids().1);
-        span.end(AT);
-        let record = ended.try_recv().unwrap();
-        assert_eq!((record.trace.get(), record.parent), (parent.ids().0, Some(parent.ids().1)));
-        assert_eq!(shown.ids(), (record.trace.get(), record.id.get()));
+        let (context, (trace, id)) = (&span.data.span_context, shown.ids());
+        assert_eq!((context.trace_id(), context.span_id()), (trace.into(), id.into()));
+        assert_eq!(span.data.parent_span_id, parent.ids().1.into());
     }
 
-    #[test]
-    fn what_finds_no_room_is_dropped_and_counted() {
-        let stats = Stats::default();
-        let (traces, mut ended) = Traces::on(SampleRatio::of(1.0), stats.clone());
-        for _ in 0..LIMIT + 3 {
+    #[tokio::test]
+    async fn a_silent_collector_delays_no_end_and_what_finds_no_room_is_dropped_and_counted() {
+        let (traces, silent) = traces(1.0).await;
+        for _ in 0..MAX_WAITING + 3 {
             traces.begin(Kind::Server, None, AT).unwrap().end(AT);
         }
-        assert_eq!(stats.dropped(), 3);
-        assert!(std::iter::from_fn(|| ended.try_recv().ok()).count() == LIMIT);
+        let on = Arc::clone(traces.0.as_ref().unwrap());
+        assert_eq!(on.stats.ended.get_or_create_owned(&[("outcome", "dropped")]).get(), 3);
+        let _export = timeout(Duration::from_secs(10), silent.accept()).await.expect("it exports").unwrap();
+        let began = Instant::now();
+        traces.end().await;
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(on.stats.waiting(), MAX_WAITING);
     }
 }

@@ -393,12 +393,12 @@ pub struct Traces {
     /// Where the collector is. Without it there are no traces.
     #[serde(default, deserialize_with = "parse::optional_http_url")]
     pub endpoint: Option<Url>,
-    /// Headers of each export; read by [`traces`](crate::connections::traces).
+    /// Headers of each request to the collector; read by [`traces`](crate::connections::traces).
     pub headers: Option<Sensitive>,
     /// The part of the traces that begin here, from 0 to 1.
     #[serde(deserialize_with = "parse::ratio")]
     pub sample_ratio: f64,
-    /// The time for one export; longer than zero.
+    /// The time for one request to the collector; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
     pub timeout: Duration,
 }

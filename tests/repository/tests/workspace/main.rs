@@ -46,7 +46,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries, and the one crate that may name each.
-const OWNERS: [(&str, &str); 21] = [
+const OWNERS: [(&str, &str); 23] = [
     ("diesel", "ledger"),
     ("diesel-async", "ledger"),
     ("diesel_migrations", "ledger"),
@@ -60,8 +60,10 @@ const OWNERS: [(&str, &str); 21] = [
     ("encoding_rs", "egress"),
     ("hickory-resolver", "egress"),
     ("hyper-rustls", "egress"),
-    ("opentelemetry-proto", "traces"),
-    ("prost", "traces"),
+    ("opentelemetry", "traces"),
+    ("opentelemetry-http", "traces"),
+    ("opentelemetry-otlp", "traces"),
+    ("opentelemetry_sdk", "traces"),
     ("rustls", "tls"),
     ("rustls-pki-types", "tls"),
     ("rustls-native-certs", "tls"),

@@ -21,6 +21,7 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 use tokio::net::TcpListener;
+use uuid::Uuid;
 
 /// An export as it came.
 pub(crate) struct Export {
@@ -126,6 +127,8 @@ fn read(body: &[u8]) -> Vec<Seen> {
     for spans in ExportTraceServiceRequest::decode(body).unwrap().resource_spans {
         let resource = texts(&spans.resource.unwrap().attributes);
         assert_eq!(resource["service.namespace"], "webhooks");
+        assert_eq!(resource["service.version"], env!("CARGO_PKG_VERSION"));
+        assert!(resource["service.instance.id"].parse::<Uuid>().is_ok() && resource.len() == 4, "{resource:?}");
         let all = spans.scope_spans.into_iter().flat_map(|scope| scope.spans);
         seen.extend(all.map(|span| read_span(&span, &resource["service.name"])));
     }
@@ -134,6 +137,8 @@ fn read(body: &[u8]) -> Vec<Seen> {
 
 fn read_span(span: &Span, service: &str) -> Seen {
     let named = |id: &[u8]| format!("00-{}-{}-01", hex::encode(&span.trace_id), hex::encode(id));
+    // The trace is recorded, and a parent is in another process.
+    assert_eq!(span.flags, if span.parent_span_id.is_empty() { 0x101 } else { 0x301 });
     Seen {
         service: service.to_owned(),
         name: span.name.clone(),
