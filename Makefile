@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo console up down run watch build unit it check clean lint test mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume pictures package package-check images images-check compose-check deploy-check toolchain
+.PHONY: help demo console up down run watch build unit it check clean lint test model mutants chaos chaos-cluster api-fuzz accessibility compat audit bench bench-isolation volume pictures package package-check images images-check compose-check deploy-check toolchain
 # Where rustup puts cargo, for shells that have not sourced its settings.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
@@ -81,6 +81,9 @@ test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves ou
 	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS:%=--test %) || exit; code=0; \
 	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SERVERS:%=--test %) || code=$$?; \
 	  if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
+
+model: toolchain ## Try every interleaving of the services' steps in the large configurations of tests/model
+	@cargo run -q -p model
 
 mutants: toolchain ## Change the decisions of domain and signing in every way that unit tests must notice (20 minutes)
 	@cargo mutants --version >/dev/null 2>&1 || { echo "cargo-mutants is missing: cargo install cargo-mutants --locked" >&2; exit 1; }

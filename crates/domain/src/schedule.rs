@@ -119,6 +119,17 @@ impl RetrySchedule {
         if due < started_at + shortest / 2 { Some(started_at + shortest) } else { Some(due) }
     }
 
+    /// The gap whose queue a job takes that is due after this wait: the shortest one that is long enough, and longer than the
+    /// wait by its slack at most. Otherwise the longest one that is not too long: a dispatcher gets the job early then, and
+    /// delays it again.
+    #[must_use]
+    pub fn gap_for(&self, wait: Duration) -> Duration {
+        let gaps = self.gaps();
+        let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= Self::slack(*gap));
+        let below = gaps.iter().copied().rfind(|gap| *gap <= wait);
+        above.or(below).or(gaps.first().copied()).unwrap_or_default()
+    }
+
     /// How early an attempt may be made: 250 ms, or a tenth of the shortest gap if that is less.
     pub fn early_tolerance(&self) -> Duration {
         EARLY_TOLERANCE.min(self.shortest_gap() / 10)
@@ -225,6 +236,30 @@ mod tests {
         };
         assert_eq!(with_steps(32).unwrap().steps().len(), 32);
         assert_eq!(with_steps(33), Err(ScheduleError::TooMany));
+    }
+
+    #[test]
+    fn a_wait_that_fits_no_gap_is_made_of_shorter_ones() {
+        let schedule = RetrySchedule::default();
+        let through = |seconds| {
+            let (mut left, mut path) = (Duration::from_secs(seconds), Vec::new());
+            while !left.is_zero() {
+                let gap = schedule.gap_for(left);
+                path.push(gap.as_secs());
+                left = left.saturating_sub(gap);
+            }
+            path
+        };
+        assert_eq!(through(28_795), [28_800], "a retry of the schedule, five seconds after its attempt began");
+        assert_eq!(through(28_760), [28_800], "a late one");
+        assert_eq!(through(28_512), [28_800], "the latest one: a hundredth of the gap");
+        assert_eq!(through(28_511), [10_800, 10_800, 2_700, 2_700, 600, 600, 240, 60, 60]);
+        assert_eq!(through(2_670), [2_700], "half a minute is more than a hundredth of that gap");
+        assert_eq!(through(2_669), [600, 600, 600, 600, 240, 60]);
+        assert_eq!(through(12_000), [10_800, 600, 600]);
+        assert_eq!(through(700), [600, 60, 60]);
+        assert_eq!(through(20), [60]);
+        assert_eq!(through(40_000), [28_800, 10_800, 240, 60, 60, 60], "of a longer schedule than ours");
     }
 
     proptest! {

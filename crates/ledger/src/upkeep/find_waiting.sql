@@ -1,4 +1,6 @@
--- Of these, the ones neither made nor attempted since $3: a job is published right after either. And the chunk's end.
+-- Of these, the ones neither made nor attempted since $3: a job is published right after either. (Not if an ingest dies before
+-- it has published, or if the attempt's message was lost with the broker's disk: these few are left to lost-job detection.)
+-- And the chunk's end.
 SELECT ends.*, found.*
 FROM (
     SELECT

@@ -28,7 +28,7 @@ fn is_product(package: &Package) -> bool {
 }
 
 /// The crates of ours that each crate may depend on (crates/README.md, dependencies). No service depends on another.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("domain", &[]),
     ("signing", &[]),
     ("ledger", &["domain", "signing", "tls"]),
@@ -42,6 +42,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("upkeep", &["broker", "domain", "ledger"]),
     ("event-ingest", &["broker", "domain", "ledger", "service-kit", "traces", "upkeep"]),
     ("dispatcher", &["broker", "domain", "egress", "ledger", "service-kit", "signing", "traces"]),
+    ("model", &["domain"]),
     ("webhookctl", &["broker", "domain", "egress", "ledger", "service-kit", "signing", "tls"]),
 ];
 
