@@ -3,7 +3,6 @@
 mod collector;
 mod config;
 mod headers;
-mod span;
 mod stats;
 mod traces;
 
@@ -11,5 +10,4 @@ pub use config::TracesConfig;
 pub use egress::EgressError;
 pub use headers::{CollectorHeaders, HeadersError};
 pub use opentelemetry::{Value, trace::SpanKind as Kind};
-pub use span::Span;
-pub use traces::Traces;
+pub use traces::{Span, Traces};

@@ -1,10 +1,14 @@
-//! Begins spans.
+//! Spans: which ones begin, what they say, and how they end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use domain::Traceparent;
 use opentelemetry::{
-    InstrumentationScope, SpanId, TraceFlags, TraceId,
+    InstrumentationScope, KeyValue, SpanId, TraceFlags, TraceId, Value,
     trace::{SpanContext, Status, TraceState},
 };
 use opentelemetry_sdk::trace::{
@@ -16,7 +20,7 @@ use time::OffsetDateTime;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    Kind, Span,
+    Kind,
     stats::{Counted, MAX_WAITING, Stats},
 };
 
@@ -32,7 +36,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Traces(Option<Arc<On>>);
 
 #[derive(Debug)]
-pub(crate) struct On {
+struct On {
     ratio: f64,
     scope: InstrumentationScope,
     /// The library's queue of ended spans, and its thread, which exports them.
@@ -86,6 +90,47 @@ impl Traces {
     }
 }
 
+/// A span that has begun. It is exported once it is ended. A span that is dropped never is.
+#[derive(Debug)]
+pub struct Span {
+    data: Box<SpanData>,
+    on: Arc<On>,
+}
+
+impl Span {
+    /// What others name as their parent.
+    pub fn traceparent(&self) -> Traceparent {
+        let context = &self.data.span_context;
+        Traceparent::recorded(
+            u128::from_be_bytes(context.trace_id().to_bytes()),
+            u64::from_be_bytes(context.span_id().to_bytes()),
+        )
+    }
+
+    /// Names it: a name of few.
+    pub fn name(&mut self, name: impl Into<Cow<'static, str>>) {
+        self.data.name = name.into();
+    }
+
+    /// Adds an attribute. Every text is one that may be seen by whoever sees the collector's data.
+    pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
+        self.data.attributes.push(KeyValue::new(key, value));
+    }
+
+    /// Notes that the work failed, and why: an error of few.
+    pub fn fail(&mut self, error: impl Into<Value>) {
+        self.data.status = Status::error("");
+        self.set("error.type", error);
+    }
+
+    /// Ends it. Never waits: it is dropped and counted if too many wait for the collector.
+    pub fn end(mut self, at: OffsetDateTime) {
+        // The clock may have been set back meanwhile.
+        self.data.end_time = SystemTime::from(at).max(self.data.start_time);
+        self.on.export(*self.data);
+    }
+}
+
 impl On {
     fn chance(&self) -> bool {
         fastrand::f64() < self.ratio
@@ -117,7 +162,7 @@ impl On {
     }
 
     /// Never waits. The library's queue, which has the same bound, would not count what it drops.
-    pub(crate) fn export(&self, span: SpanData) {
+    fn export(&self, span: SpanData) {
         if self.stats.admit() {
             self.processor.on_end(span);
         }
