@@ -70,11 +70,6 @@ impl Config {
         let none = Budget::default();
         let two_events = |name, budget| Self { events: 2, ..Self::new(name, budget) };
         [
-            two_events("two events, a fault and a pause", Budget { faults: 1, pauses: 1, ..none }),
-            two_events("two events and a lost disk", Budget { faults: 1, disks: 1, ..none }),
-            Self::new("two faults, a lost disk", Budget { faults: 2, disks: 1, ..none }),
-            Self::new("two faults and two pauses", Budget { faults: 2, pauses: 2, ..none }),
-            Self::new("three faults", Budget { faults: 3, ..none }),
             Self::new(
                 "everything",
                 Budget {
@@ -89,6 +84,11 @@ impl Config {
                     ..none
                 },
             ),
+            two_events("two events, a fault and a pause", Budget { faults: 1, pauses: 1, ..none }),
+            two_events("two events and a lost disk", Budget { faults: 1, disks: 1, ..none }),
+            Self::new("two faults, a lost disk", Budget { faults: 2, disks: 1, ..none }),
+            Self::new("two faults and two pauses", Budget { faults: 2, pauses: 2, ..none }),
+            Self::new("three faults", Budget { faults: 3, ..none }),
         ]
     }
 

@@ -68,8 +68,11 @@ fn begins_anew(old: &Row, new: &Row) -> bool {
     !from.is_waiting() && from != to && !succeeds
 }
 
-/// Returns the property that a state violates in which nothing happens any more by itself.
+/// Returns the property that a state violates in which nothing happens any more by itself. What is left to lost-job
+/// detection after a lost disk waits for the webhook's activation, too.
 pub(crate) fn violated_at_rest(state: &State) -> Option<&'static str> {
-    let is_held = |row: &Row| row.held.is_some() && state.webhook == Webhook::Paused;
-    state.rows.iter().flatten().any(|row| row.waits() && !is_held(row)).then_some(STUCK)
+    let is_kept = |delivery: usize, row: &Row| {
+        state.webhook == Webhook::Paused && (row.held.is_some() || state.was_under_way[delivery])
+    };
+    state.stored().any(|(delivery, row)| row.waits() && !is_kept(delivery, &row)).then_some(STUCK)
 }

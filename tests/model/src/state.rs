@@ -272,7 +272,7 @@ pub(crate) struct State {
     pub(crate) budget: Budget,
     /// Events that were accepted, and have to have a row.
     pub(crate) accepted: [bool; DELIVERIES],
-    /// For the properties: a dispatcher or an ingest was at work on it when the broker lost its disk.
+    /// For the properties: a dispatcher, an ingest or a relay was at work on it when the broker lost its disk.
     pub(crate) was_under_way: [bool; DELIVERIES],
 }
 

@@ -140,7 +140,7 @@ fn lose_disk(state: &mut State) {
     for delivery in 0..DELIVERIES {
         state.was_under_way[delivery] = state.ingests.iter().any(|batch| batch.has(delivery))
             || state.dispatchers.iter().any(|one| one.is_at(delivery))
-            || state.relays.iter().any(|one| one.has(delivery));
+            || state.rows[delivery].is_some_and(|row| row.outbox.is_some());
     }
     state.events = Default::default();
     state.jobs = Default::default();
