@@ -67,7 +67,7 @@ impl Names {
         if wait.is_zero() {
             return due_now;
         }
-        let gap = gap_for(wait, &schedule.gaps());
+        let gap = schedule.gap_for(wait);
         Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), ..due_now }
     }
 }
@@ -79,14 +79,6 @@ fn messages<'i, T>(queue: &str, items: &'i [T], each: usize, job: impl Fn(&T) ->
         (Outgoing { queue: queue.to_owned(), body: Job::many_to_bytes(&jobs), ..Default::default() }, own)
     };
     items.chunks(each).map(message).collect()
-}
-
-/// Of ascending gaps, the shortest that is long enough, and longer than the wait by its slack at most. Otherwise the
-/// longest that is not too long.
-fn gap_for(wait: Duration, gaps: &[Duration]) -> Duration {
-    let above = gaps.iter().copied().find(|gap| *gap >= wait && *gap - wait <= RetrySchedule::slack(*gap));
-    let below = gaps.iter().copied().rfind(|gap| *gap <= wait);
-    above.or(below).or(gaps.first().copied()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -131,30 +123,6 @@ mod tests {
                 assert_eq!(Job::parse(&message.body).unwrap(), own.iter().map(job).collect::<Vec<_>>());
             }
         }
-    }
-
-    #[test]
-    fn a_wait_that_fits_no_gap_is_made_of_shorter_ones() {
-        let gaps = RetrySchedule::default().gaps();
-        let through = |seconds| {
-            let (mut left, mut path) = (Duration::from_secs(seconds), Vec::new());
-            while !left.is_zero() {
-                let gap = gap_for(left, &gaps);
-                path.push(gap.as_secs());
-                left = left.saturating_sub(gap);
-            }
-            path
-        };
-        assert_eq!(through(28_795), [28_800], "a retry of the schedule, five seconds after its attempt began");
-        assert_eq!(through(28_760), [28_800], "a late one");
-        assert_eq!(through(28_512), [28_800], "the latest one: a hundredth of the gap");
-        assert_eq!(through(28_511), [10_800, 10_800, 2_700, 2_700, 600, 600, 240, 60, 60]);
-        assert_eq!(through(2_670), [2_700], "half a minute is more than a hundredth of that gap");
-        assert_eq!(through(2_669), [600, 600, 600, 600, 240, 60]);
-        assert_eq!(through(12_000), [10_800, 600, 600]);
-        assert_eq!(through(700), [600, 60, 60]);
-        assert_eq!(through(20), [60]);
-        assert_eq!(through(40_000), [28_800, 10_800, 240, 60, 60, 60], "of a longer schedule than ours");
     }
 
     #[test]

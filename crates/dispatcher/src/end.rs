@@ -1,41 +1,11 @@
 //! How a job's way through this process ends.
 
 use domain::JobError;
-use time::OffsetDateTime;
 
 use crate::refusal::Hold;
 
 /// The end of a job: what is published before its message is acknowledged (`Settler::message_of`).
-pub(crate) enum End {
-    /// Nothing is left to do. Its duplicates are done with it.
-    Done,
-    /// The message is not needed. A duplicate is judged by itself: it may have been published after the ledger was
-    /// read.
-    NotNeeded,
-    /// The job of the next attempt is published, due then. Its duplicates are done with it.
-    Retry(OffsetDateTime),
-    /// The job is published once more, due then, with the number of its earlier deliveries by the broker, which would count
-    /// from 0. The next dispatcher needs the number: another one may be making this attempt, and rely on the message for
-    /// the retry. A duplicate is judged by itself: it may be the copy just published.
-    Again(OffsetDateTime, u32),
-    /// It is parked for an operator, with its duplicates.
-    Dead(DeadReason),
-}
-
-impl End {
-    /// The number of duplicates that are done with the job, at most.
-    pub(crate) const fn duplicates(&self) -> usize {
-        match self {
-            Self::NotNeeded | Self::Again(..) => 0,
-            Self::Done | Self::Retry(_) | Self::Dead(_) => usize::MAX,
-        }
-    }
-
-    /// The same job's end as a follow-up, if a message is to be published.
-    pub(crate) fn left(self) -> Option<Self> {
-        (!matches!(self, Self::Done | Self::NotNeeded)).then_some(self)
-    }
-}
+pub(crate) type End = domain::End<DeadReason>;
 
 /// The shutdown's deadline has passed. What was under way stays unacknowledged, and is redelivered.
 #[derive(Clone, Copy, Debug)]

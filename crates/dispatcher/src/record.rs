@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{DeliveryState, Redelivered, Traceparent, Verdict};
-use ledger::{Attempted, Record};
+use domain::{DeliveryState, Record, Redelivered, Traceparent};
+use ledger::Attempted;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -93,35 +93,26 @@ impl Recorder {
         self.settler.end_all(vec![(job, end)]).await;
     }
 
-    /// Decides whether this job publishes the retry. (`attempt.rs` has asked `Progress::after_attempt` when that is
-    /// due.) If the ledger took this attempt, it does as long as the delivery waits: it may have been cancelled or
-    /// resent meanwhile. If another dispatcher recorded the attempt, that one publishes the retry. If this message was
-    /// handed out before, this job publishes it as well: the other dispatcher may have lost its connection, and then
-    /// publishes nothing. Returns no end if the ledger does not have the delivery.
+    /// The end of a recorded job, or none if the ledger does not have the delivery. (`attempt.rs` has asked
+    /// `Progress::after_attempt` when the retry is due.)
     fn end_of(&self, job: &UnderWay, attempted: &Attempted, record: Record) -> Option<End> {
-        let now = self.settler.shared.database.now();
         match record {
-            Record::Taken { state, next_attempt_at } if state.is_waiting() => {
-                Some(End::Retry(next_attempt_at.unwrap_or(now)))
-            }
-            Record::Taken { state, .. } => {
+            Record::Taken { state, .. } if !state.is_waiting() => {
                 if state == DeliveryState::Dropped {
                     let traceparent = attempted.traceparent.as_ref().map(Traceparent::as_str);
                     tracing::info!(delivery = %attempted.id, traceparent, "dropped");
                 }
                 self.settler.shared.metrics.finished(state);
-                Some(End::Done)
             }
-            Record::Superseded(progress) => {
+            Record::Taken { .. } => {}
+            Record::Superseded(_) => {
                 let attempt = job.job().attempt;
                 tracing::debug!(delivery = %attempted.id, attempt, "another dispatcher recorded this attempt");
-                let redelivered = Redelivered::from(job.handed_out_before() > 0);
-                match progress.judge(job.job(), redelivered, now, &self.settler.shared.schedule) {
-                    Verdict::PublishRetry(due) => Some(End::Retry(due)),
-                    _ => Some(End::Done),
-                }
             }
-            Record::Unknown => None,
+            Record::Unknown => return None,
         }
+        let (redelivered, shared) = (Redelivered::from(job.handed_out_before() > 0), &self.settler.shared);
+        let retry = record.retry(job.job(), redelivered, shared.database.now(), &shared.schedule);
+        Some(retry.map_or(End::Done, End::Retry))
     }
 }

@@ -7,7 +7,8 @@ use diesel::{
     sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{Answer, DeliveryId, DeliveryState, DurationBucket, Progress, Traceparent, WebhookId};
+pub use domain::Record;
+use domain::{Answer, DeliveryId, DurationBucket, Progress, Traceparent, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -36,22 +37,6 @@ pub struct Attempted {
     pub answer: Answer,
     /// The trace that its event belongs to, for the log. It is not recorded again.
     pub traceparent: Option<Traceparent>,
-}
-
-/// Whether the ledger has an attempt, and how far its delivery has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// The ledger has this very attempt, from this call or from an earlier one whose answer was lost.
-    Taken {
-        /// The delivery's state.
-        state: DeliveryState,
-        /// When the next attempt is due. `None` when there is none, or it is due at once.
-        next_attempt_at: Option<OffsetDateTime>,
-    },
-    /// The ledger did not expect this attempt (another process recorded one of its number), or has a later one.
-    Superseded(Progress),
-    /// The ledger has no such delivery.
-    Unknown,
 }
 
 batch_statement! {
