@@ -88,8 +88,9 @@ where
             () = overdue => Err(Overdue(deadline).into()),
         }
     });
-    // What still runs has no one to report to, and must not keep the process alive.
-    runtime.shutdown_background();
+    // What still runs has no one to report to, and ends with the process. A runtime that is dropped would cancel it, and
+    // lapin's threads panic then.
+    std::mem::forget(runtime);
     outcome.and_then(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic.into_panic())))
 }
 
