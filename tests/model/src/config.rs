@@ -3,7 +3,7 @@
 use domain::RetrySchedule;
 
 /// How often each of these may still happen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     /// Faults: a process dies, a connection is lost, a confirm or a commit's answer is lost, a lease ends too soon.
     pub faults: u8,
@@ -23,6 +23,21 @@ pub struct Budget {
     pub holds: u8,
     /// A dispatcher has no descriptor for an attempt.
     pub lacks: u8,
+}
+
+impl Budget {
+    /// Nothing but the usual steps.
+    pub const NONE: Self = Self {
+        faults: 0,
+        disks: 0,
+        copies: 0,
+        pauses: 0,
+        activations: 0,
+        resends: 0,
+        deletions: 0,
+        holds: 0,
+        lacks: 0,
+    };
 }
 
 /// A configuration.
@@ -53,13 +68,12 @@ impl Config {
     /// The small configurations.
     #[must_use]
     pub fn small() -> [Self; 5] {
-        let none = Budget::default();
-        let two_events = Self::new("two events and a fault", Budget { faults: 1, ..none });
+        let two_events = Self::new("two events and a fault", Budget { faults: 1, ..Budget::NONE });
         [
-            Self::new("two faults and a pause", Budget { faults: 2, pauses: 1, ..none }),
-            Self::new("a fault and a lost disk", Budget { faults: 1, disks: 1, ..none }),
-            Self::new("a fault and a resend", Budget { faults: 1, resends: 1, ..none }),
-            Self::new("a fault, a deletion and a pause", Budget { faults: 1, deletions: 1, pauses: 1, ..none }),
+            Self::new("two faults and a pause", Budget { faults: 2, pauses: 1, ..Budget::NONE }),
+            Self::new("a fault and a lost disk", Budget { faults: 1, disks: 1, ..Budget::NONE }),
+            Self::new("a fault and a resend", Budget { faults: 1, resends: 1, ..Budget::NONE }),
+            Self::new("a fault, a deletion and a pause", Budget { faults: 1, deletions: 1, pauses: 1, ..Budget::NONE }),
             Self { events: 2, ..two_events },
         ]
     }
@@ -67,7 +81,6 @@ impl Config {
     /// The large ones.
     #[must_use]
     pub fn large() -> [Self; 6] {
-        let none = Budget::default();
         let two_events = |name, budget| Self { events: 2, ..Self::new(name, budget) };
         [
             Self::new(
@@ -81,14 +94,14 @@ impl Config {
                     deletions: 1,
                     holds: 1,
                     lacks: 1,
-                    ..none
+                    ..Budget::NONE
                 },
             ),
-            two_events("two events, a fault and a pause", Budget { faults: 1, pauses: 1, ..none }),
-            two_events("two events and a lost disk", Budget { faults: 1, disks: 1, ..none }),
-            Self::new("two faults, a lost disk", Budget { faults: 2, disks: 1, ..none }),
-            Self::new("two faults and two pauses", Budget { faults: 2, pauses: 2, ..none }),
-            Self::new("three faults", Budget { faults: 3, ..none }),
+            two_events("two events, a fault and a pause", Budget { faults: 1, pauses: 1, ..Budget::NONE }),
+            two_events("two events and a lost disk", Budget { faults: 1, disks: 1, ..Budget::NONE }),
+            Self::new("two faults, a lost disk", Budget { faults: 2, disks: 1, ..Budget::NONE }),
+            Self::new("two faults and two pauses", Budget { faults: 2, pauses: 2, ..Budget::NONE }),
+            Self::new("three faults", Budget { faults: 3, ..Budget::NONE }),
         ]
     }
 

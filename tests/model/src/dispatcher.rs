@@ -89,7 +89,7 @@ impl Dispatcher {
         *self == Self::default()
     }
 
-    /// Whether a message or a job of a delivery is here.
+    /// Returns whether a message or a job of a delivery is here.
     pub(crate) fn has(&self, delivery: usize) -> bool {
         let mut taken = self.messages.iter().flatten();
         self.is_at(delivery) || taken.any(|taken| taken.is_usable && taken.message.has(delivery))
@@ -117,7 +117,7 @@ impl Dispatcher {
         self.slots.sort_by_key(|slot| slot.map_or((true, None), |slot| (false, Some(slot.job))));
     }
 
-    /// Whether a job is under way.
+    /// Returns whether a job is under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.slots.iter().any(Option::is_some)
     }

@@ -16,14 +16,14 @@ use crate::{
     world,
 };
 
-/// What was explored.
+/// The result of a search without a violation.
 #[derive(Clone, Copy, Debug)]
 pub struct Explored {
     /// States.
     pub states: usize,
     /// Steps of the longest of all shortest ways to a state.
     pub depth: usize,
-    /// Whether there are no more states.
+    /// True if there are no more states.
     pub is_whole: bool,
 }
 

@@ -34,7 +34,7 @@ impl Batch {
         self.events.iter().flatten().any(|event| usize::from(event.delivery) == delivery)
     }
 
-    /// Whether its events come again with its connection's end.
+    /// Returns whether its events come again with its connection's end.
     fn comes_again(&self, broken: Option<Broken>) -> bool {
         self.is_usable && broken != Some(Broken::EventAcknowledgedBeforeCommit)
     }

@@ -44,7 +44,7 @@ impl Leader {
     }
 }
 
-/// Whether a row is overdue for lost-job detection (`find_overdue.sql`), and its job is nowhere.
+/// Returns whether a row is overdue for lost-job detection (`find_overdue.sql`), and its job is nowhere.
 pub(crate) fn is_lost(state: &State, delivery: usize, broken: Option<Broken>) -> bool {
     let Some(row) = state.rows[delivery] else { return false };
     let mut places = row.places();
@@ -70,18 +70,14 @@ pub(crate) fn steps(steps: &mut Steps) {
             let note = (None, "the sentinel is lost: a new one is declared");
             steps.usual((Actor::Leader, "Reconciler::begin"), note, |state| {
                 state.leader.sentinel = Sentinel::Due;
-                for row in state.rows.iter_mut().flatten() {
-                    (row.made_since, row.tried_since) = (false, false);
-                }
+                forget_since(state);
             });
         }
         (Sentinel::Rebuilt, _) => {
             let note = (None, "the rebuild has ended");
             steps.usual((Actor::Leader, "Leader::rebuild_finish"), note, |state| {
                 state.leader.sentinel = Sentinel::Kept;
-                for row in state.rows.iter_mut().flatten() {
-                    (row.made_since, row.tried_since) = (false, false);
-                }
+                forget_since(state);
             });
         }
         (sentinel, None) => {
@@ -97,6 +93,13 @@ pub(crate) fn steps(steps: &mut Steps) {
             });
         }
         (_, Some(found)) => enqueue(steps, found),
+    }
+}
+
+/// A rebuild begins or ends: what was made and attempted before it does not count.
+fn forget_since(state: &mut State) {
+    for row in state.rows.iter_mut().flatten() {
+        (row.made_since, row.tried_since) = (false, false);
     }
 }
 

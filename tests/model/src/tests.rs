@@ -5,8 +5,7 @@ use crate::{Broken, Budget, Config, explore};
 /// States of a small configuration, and of one with something broken.
 const SMALL: usize = 300_000;
 const MOST: usize = 1_000_000;
-const NONE: Budget =
-    Budget { faults: 0, disks: 0, copies: 0, pauses: 0, activations: 0, resends: 0, deletions: 0, holds: 0, lacks: 0 };
+const NONE: Budget = Budget::NONE;
 const FAULT: Budget = Budget { faults: 1, ..NONE };
 const PAUSE: Budget = Budget { pauses: 1, ..NONE };
 const RESEND: Budget = Budget { resends: 1, ..NONE };
@@ -31,7 +30,7 @@ const STUCK: &str = "a run rests and a delivery still waits";
 const ENDED: &str = "what has ended begins anew";
 
 /// What is broken, where that is noticed, by which property, and after how many steps.
-const NOTICED: [(Broken, Budget, &str, usize); 23] = [
+const NOTICED: [(Broken, Budget, &str, usize); 24] = [
     (Broken::EventAcknowledgedBeforeCommit, FAULT, ACCEPTED, 2),
     (Broken::UntriedNotAskedFor, FAULT, LOST, 5),
     (Broken::RecordedWithoutFollowUp, NONE, LOST, 9),
@@ -55,6 +54,7 @@ const NOTICED: [(Broken, Budget, &str, usize); 23] = [
     (Broken::NoRebuild, DISK, LOST, 4),
     (Broken::RebuildMissesUntried, DISK, LOST, 8),
     (Broken::DeletionWithoutCancellation, Budget { pauses: 1, ..DELETION }, STUCK, 10),
+    (Broken::NothingIsDropped, NONE, "more attempts are made than the schedule has", 19),
 ];
 
 /// What no property notices, and why.

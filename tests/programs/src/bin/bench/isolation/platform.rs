@@ -1,6 +1,7 @@
 //! Many receivers that fail together, as on a platform that is down: what they do to a tenant with a quick receiver.
 
 use std::{
+    cell::OnceCell,
     process::Command,
     time::{Duration, Instant},
 };
@@ -138,7 +139,7 @@ pub(super) async fn measure(bench: &Bench, names: &str) -> Vec<Figure> {
 }
 
 async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
-    let (silent, untrusted) = (Silent::start().await, Sink::start("untrusted"));
+    let (silent, untrusted) = (Silent::start().await, OnceCell::new());
     let quick = environment.webhooks(1, 1, "/ok/ok").await;
     let troubled = match case.receivers {
         Receivers::Path(path) => {
@@ -148,7 +149,13 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
         }
         Receivers::Silent => environment.webhooks_at(case.tenants, case.webhooks, &silent.url).await,
         Receivers::Untrusted => {
-            environment.webhooks_at(case.tenants, case.webhooks, &untrusted.url("/ok/platform")).await
+            environment
+                .webhooks_at(
+                    case.tenants,
+                    case.webhooks,
+                    &untrusted.get_or_init(|| Sink::start("untrusted")).url("/ok/platform"),
+                )
+                .await
         }
     };
     environment.start_warm(&quick).await;
