@@ -17,8 +17,8 @@ TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
 WITHOUT_SERVERS := workspace start it memory wiped ops process settings
 ON_SERVERS := outages service tools real
-# End-to-end tests at the same time. More than one to a core, and calls of the API exceed their second at the database.
-THREADS ?= 2
+# End-to-end tests at the same time: so many that two processors are busy while most tests wait.
+THREADS ?= 6
 
 help:
 	@awk '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## /{split($$0, part, ":.*## "); printf "  make %-17s %s\n", part[1], part[2]}' $(MAKEFILE_LIST)
@@ -78,9 +78,7 @@ test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves ou
 	@deploy/local/tools $(TOOLS)
 	@mkdir -p target && rm -rf target/skipped target/tests
 	@$(MAKE) --no-print-directory unit
-	@$(WITH_STACK) $(SHELL) -uc 'cargo build $(SERVICES) $(ON_SERVERS:%=--test %) || exit; code=0; \
-	  RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast $(ON_SERVERS:%=--test %) || code=$$?; \
-	  if [ -s target/skipped ]; then echo "left out by SKIP=$$SKIP:"; sort target/skipped; fi; exit $$code'
+	@RUST_TEST_THREADS=$(THREADS) $(WITH_STACK) deploy/local/it --programs $(ON_SERVERS)
 
 model: toolchain ## Try every interleaving of the services' steps in the large configurations of tests/model
 	@cargo run -q -p model

@@ -37,7 +37,7 @@ const OTHER_USER: &str = "jonas.lind";
 pub fn options(hosts: &Hosts) -> Options {
     let mut settings = vec![("API__RECOVER_PER_SECOND", "1".to_owned())];
     settings.extend(hosts.name_servers().map(|servers| ("EGRESS__NAME_SERVERS", servers)));
-    Options { schedule: SHORT, timeout: "2s", dispatchers: 1, settings, servers: None }
+    Options { schedule: SHORT, timeout: "2s", settings, ..Options::default() }
 }
 
 /// The tenant's webhooks. Their receivers run as long as this is held.

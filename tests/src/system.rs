@@ -39,6 +39,8 @@ pub struct Options {
     pub schedule: &'static str,
     /// `egress.timeout`
     pub timeout: &'static str,
+    /// How long the API lets a call's statement take: generous, as tests must not depend on speed.
+    pub one_request: Duration,
     /// The number of dispatchers.
     pub dispatchers: usize,
     /// Further settings by environment variable, `WEBHOOKS__` optional.
@@ -50,7 +52,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let schedule = "300ms,600ms,900ms,1200ms,1500ms,1800ms";
-        Self { schedule, timeout: "5s", dispatchers: 1, settings: Vec::new(), servers: None }
+        let one_request = Duration::from_secs(20);
+        Self { schedule, timeout: "5s", one_request, dispatchers: 1, settings: Vec::new(), servers: None }
     }
 }
 
@@ -65,6 +68,13 @@ impl Options {
     #[must_use]
     pub fn and<const N: usize>(mut self, settings: [(&'static str, &str); N]) -> Self {
         self.settings.extend(settings.map(|(name, value)| (name, value.to_owned())));
+        self
+    }
+
+    /// The API gives a call's statement a second, as in production.
+    #[must_use]
+    pub fn impatient(mut self) -> Self {
+        self.one_request = api_service::ONE_REQUEST;
         self
     }
 
@@ -97,6 +107,7 @@ pub struct System {
     admin_url: String,
     database: String,
     folder: PathBuf,
+    one_request: Duration,
     services: Mutex<Vec<Running>>,
     api: Mutex<Option<SocketAddr>>,
 }
@@ -278,6 +289,7 @@ impl System {
             admin_url,
             database,
             folder,
+            one_request: options.one_request,
             services: Mutex::default(),
             api: Mutex::default(),
         }
@@ -323,7 +335,7 @@ impl System {
         let stop = CancellationToken::new();
         let (ops, task) = match service {
             Service::Api => {
-                let app = api_service::App::build(&settings).await.expect("the API starts");
+                let app = api_service::App::granting(self.one_request, &settings).await.expect("the API starts");
                 *self.api.lock().await = Some(app.address());
                 let stop = stop.clone();
                 (app.ops_address(), tokio::spawn(async move { app.run(stop).await.map_err(|e| e.to_string()) }))

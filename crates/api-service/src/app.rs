@@ -22,7 +22,7 @@ const PROCESS: &str = "api-service";
 const OPS_PORT: u16 = 9081;
 
 /// How long a request's database call may hold its connection.
-const ONE_REQUEST: Duration = Duration::from_secs(1);
+pub const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// How the process divides its database connections. It has at least five (three with introspection): neither an
 /// unknown session nor a slow step may take the only one of its kind.
@@ -74,12 +74,20 @@ impl App {
     /// # Errors
     /// [`StartError`], which names the setting.
     pub async fn build(settings: &Settings) -> Result<Self, StartError> {
+        Self::granting(ONE_REQUEST, settings).await
+    }
+
+    /// Like [`App::build`]. A request's database call may hold its connection for `one_request`.
+    ///
+    /// # Errors
+    /// [`StartError`], which names the setting.
+    pub async fn granting(one_request: Duration, settings: &Settings) -> Result<Self, StartError> {
         let keys = connections::secret_keys(settings)?;
         settings.console.log_in()?;
         let Shares { requests, sessions, background } = Shares::of(settings);
         let background = connections::ledger_with(settings, PROCESS, background)?;
-        let ledger = connections::part_of_ledger(&background, requests, ONE_REQUEST)?;
-        let authentication = Authentication::new(settings, &background, sessions, ONE_REQUEST)?;
+        let ledger = connections::part_of_ledger(&background, requests, one_request)?;
+        let authentication = Authentication::new(settings, &background, sessions, one_request)?;
         let foundation = Foundation::build(settings, PROCESS, OPS_PORT, background).await?;
         let (listener, address) = listen("api.listen", settings.api.listen).await?;
         let settings = settings.clone();

@@ -84,7 +84,8 @@ enum Sessions {
 
 impl Authentication {
     /// Call it inside the runtime that will run the service. The back end `database` gets `at_once` connections of its
-    /// own, so a look-up waits for no other work. Each holds its connection for `patience` at most.
+    /// own, so a look-up waits for no other work. Each holds its connection for `patience` at most, and waits for it for
+    /// half of that.
     pub(crate) fn new(
         settings: &Settings,
         ledger: &Ledger,
@@ -94,9 +95,11 @@ impl Authentication {
         let sessions = match settings.api.sessions {
             SessionBackEnd::Database => {
                 let ledger = connections::part_of_ledger(ledger, at_once, patience)?;
-                Sessions::Database(ledger, Turns::new(at_once / STRANGERS_PART))
+                Sessions::Database(ledger, Turns::new(at_once / STRANGERS_PART, patience / 2))
             }
-            SessionBackEnd::Introspection => Sessions::Introspection(Box::new(Introspection::new(settings)?)),
+            SessionBackEnd::Introspection => {
+                Sessions::Introspection(Box::new(Introspection::new(settings, patience / 2)?))
+            }
         };
         let (rate_limit, public_url) = (RateLimit::new(&settings.api), settings.console.public_url.clone());
         Ok(Self { sessions, known: known(), rate_limit, public_url })

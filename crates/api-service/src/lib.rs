@@ -22,4 +22,4 @@ mod state;
 mod unread_body;
 mod violation;
 
-pub use app::{App, AppError};
+pub use app::{App, AppError, ONE_REQUEST};

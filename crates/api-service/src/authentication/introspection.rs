@@ -46,6 +46,7 @@ pub(super) struct Introspection {
     questions: Turns,
     strangers: Turns,
     of_tenants: sync::Cache<TenantId, Turns>,
+    patience: Duration,
 }
 
 #[derive(Clone)]
@@ -89,8 +90,8 @@ enum IntrospectionError {
 const ANSWER_LIMIT: usize = 64 * 1024;
 
 impl Introspection {
-    /// Call it inside the runtime that will run the service.
-    pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
+    /// Call it inside the runtime that will run the service. A look-up waits for its turn for `patience` at most.
+    pub(super) fn new(settings: &Settings, patience: Duration) -> Result<Self, SettingsError> {
         let config = InternalConfig {
             url: settings.introspection_url()?.to_string(),
             timeout: settings.api.introspection_timeout,
@@ -107,9 +108,10 @@ impl Introspection {
             runtime: Handle::current(),
             believed_for: settings.api.introspection_cache,
             confirmed: Cache::builder().max_capacity(SESSIONS).expire_after(UntilItsTime).build(),
-            questions: Turns::new(QUESTIONS),
-            strangers: Turns::new(STRANGERS),
+            questions: Turns::new(QUESTIONS, patience),
+            strangers: Turns::new(STRANGERS, patience),
             of_tenants: sync::Cache::new(TENANTS),
+            patience,
         })
     }
 
@@ -147,7 +149,7 @@ impl Introspection {
 
     async fn ask(&self, id: &str, tenant: Option<TenantId>) -> Result<Confirmed, NotConfirmed> {
         let own = match tenant {
-            Some(tenant) => self.of_tenants.get_with(tenant, || Turns::new(OF_A_TENANT)),
+            Some(tenant) => self.of_tenants.get_with(tenant, || Turns::new(OF_A_TENANT, self.patience)),
             None => self.strangers.clone(),
         };
         let crowded = |_| NotConfirmed::Crowded;

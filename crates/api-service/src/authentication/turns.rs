@@ -12,25 +12,26 @@ use tokio::{
 
 use crate::problem::ApiError;
 
-/// How long a look-up waits for its turn, so that a burst of new sessions passes.
-const PATIENCE: Duration = Duration::from_millis(500);
-
 /// Gives turns to look-ups.
 #[derive(Clone)]
-pub(super) struct Turns(Arc<Semaphore>);
+pub(super) struct Turns {
+    free: Arc<Semaphore>,
+    patience: Duration,
+}
 
 impl Turns {
     /// Makes `at_once` turns, at least one.
-    pub(super) fn new(at_once: usize) -> Self {
-        Self(Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))))
+    /// A look-up waits for its turn for `patience` at most, so that a burst of new sessions passes.
+    pub(super) fn new(at_once: usize, patience: Duration) -> Self {
+        Self { free: Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))), patience }
     }
 
-    /// Waits up to half a second for a turn. It lasts until it is dropped.
+    /// Waits for a turn. It lasts until it is dropped.
     ///
     /// # Errors
     /// [`ApiError::Crowded`] when none was free in time.
     pub(super) async fn wait(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        match timeout(PATIENCE, Arc::clone(&self.0).acquire_owned()).await {
+        match timeout(self.patience, Arc::clone(&self.free).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(ApiError::Crowded),
         }
@@ -45,11 +46,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_up_waits_a_moment_for_its_turn() {
-        let turns = Turns::new(2);
+        let patience = Duration::from_millis(500);
+        let turns = Turns::new(2, patience);
         let (first, _second) = (turns.wait().await, turns.wait().await);
         let began = Instant::now();
         assert!(turns.wait().await.is_err());
-        assert_eq!(began.elapsed(), PATIENCE);
+        assert_eq!(began.elapsed(), patience);
         drop(first);
         assert!(turns.wait().await.is_ok());
     }

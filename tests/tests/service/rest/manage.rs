@@ -51,7 +51,7 @@ async fn a_change_shows_what_was_given_and_leaves_the_rest() {
 /// A commit that lasts longer than a request may: so it waits for a standby that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_is_not_confirmed_in_time_says_that_it_may_have_been_made() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let system = TestSystem::serving(Options::default().impatient(), [Service::Api]).await;
     let api = system.admin(Uuid::new_v4()).await;
     let function = "CREATE FUNCTION wait_long() RETURNS trigger LANGUAGE plpgsql \
                     AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$";

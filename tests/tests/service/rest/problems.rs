@@ -34,8 +34,11 @@ fn registration() -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_problem_document_is_as_its_snapshot_says() {
-    let system =
-        TestSystem::serving(Options::with([("LIMITS__WEBHOOKS_PER_TENANT", "1")]).keeping_long(), [Service::Api]).await;
+    let system = TestSystem::serving(
+        Options::with([("LIMITS__WEBHOOKS_PER_TENANT", "1")]).keeping_long().impatient(),
+        [Service::Api],
+    )
+    .await;
     let api = system.admin(Uuid::new_v4()).await;
     let (callers, requests) = (of_callers(&system, &api).await, of_requests(&api).await);
     let (bodies, states) = tokio::join!(of_unfinished_bodies(&api), of_states(&system));

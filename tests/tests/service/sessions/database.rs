@@ -49,7 +49,7 @@ fn text(output: &[u8]) -> &str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_is_looked_up_while_all_connections_for_requests_are_held_which_is_not_for_long() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let system = TestSystem::serving(Options::default().impatient(), [Service::Api]).await;
     let (_tenant, api) = system.tenant().await;
     let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
     let hold = system.database_session("BEGIN; LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE").await;
