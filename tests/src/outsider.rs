@@ -12,7 +12,10 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-use crate::{events::Event, wait::until};
+use crate::{
+    events::Event,
+    wait::{SOON, until},
+};
 
 /// How long the broker waits for a queue's leader before it says that the queue is empty, and how often such an answer
 /// is asked for again.
@@ -253,6 +256,21 @@ impl Outsider {
         }
         channel.close(200, "seen".into()).await.expect("the connection is open");
         counts
+    }
+
+    /// Has the first message of a queue delivered this many times without an acknowledgement.
+    ///
+    /// # Panics
+    /// When there is no such message.
+    pub async fn deliver_in_vain(&self, queue: &str, times: usize) {
+        for _ in 0..times {
+            let channel = self.connection.create_channel().await.expect("the connection is open");
+            let begun = Instant::now();
+            while channel.basic_get(queue.into(), BasicGetOptions::default()).await.expect("it exists").is_none() {
+                assert!(begun.elapsed() < SOON, "{queue} has no message");
+            }
+            channel.close(200, "seen".into()).await.expect("the connection is open");
+        }
     }
 
     /// Deletes a queue.

@@ -24,6 +24,7 @@ use crate::{
         failures::Failures,
         pages::{Found, Round, host},
     },
+    fault::hastened,
     metrics::Brakes,
     reason::Reason,
     room::Owner,
@@ -168,7 +169,7 @@ impl Brake {
             let mut pause = TICK;
             if may_be_ours {
                 self.ask(&mut round).await;
-                pause = PAGE_PAUSE;
+                pause = hastened(PAGE_PAUSE);
             }
             self.state.0.send_if_modified(|state| !std::mem::replace(&mut state.is_known, true));
             sleep(pause).await;
@@ -185,7 +186,7 @@ impl Brake {
             Found::Unreached if self.failures.lock().last_answer() < asked_at => {
                 self.set(Reason::NoAnswer, true);
                 loop {
-                    sleep(PAGE_PAUSE).await;
+                    sleep(hastened(PAGE_PAUSE)).await;
                     if matches!(self.pages.ask(round).await, Found::Reached | Found::NobodyAtAll) {
                         break;
                     }
@@ -223,7 +224,7 @@ impl Brake {
             }
         };
         if !are_enough {
-            sleep(AFTER_TOO_FEW).await;
+            sleep(hastened(AFTER_TOO_FEW)).await;
         }
         are_enough
     }

@@ -46,9 +46,9 @@ async fn publish(system: &System, tenant: Uuid, events: i64) {
     system.upstream.publish(&events).await;
 }
 
-/// The delivery of the middle one.
-async fn bad_one(system: &System) -> String {
-    system.sql("SELECT id::text FROM deliveries ORDER BY id OFFSET 100 LIMIT 1").await[0].get(0)
+/// The delivery of one in the middle.
+async fn bad_one(system: &System, number: u32) -> String {
+    system.sql(&format!("SELECT id::text FROM deliveries ORDER BY id OFFSET {number} LIMIT 1")).await[0].get(0)
 }
 
 /// Has the server fail with an error at each change of a table ("INSERT ON attempts") for which `condition` holds.
@@ -77,17 +77,18 @@ async fn dead(system: &System) -> u32 {
     system.upstream.ready(&system.names.dead()).await
 }
 
-/// Waits until one job is parked, for this reason.
-async fn parked(system: &System, delivery: &str, reason: &str, detail: &str) {
-    until("it is parked", SOON, || async { dead(system).await == 1 }).await;
-    let message = system.upstream.take(&system.names.dead()).await.unwrap();
-    let header = |name: &str| text_header(&message, name);
-    assert_eq!(header("x-dead-reason"), reason);
-    assert!(header("x-dead-detail").contains(detail), "{}", header("x-dead-detail"));
-    assert!(String::from_utf8_lossy(&message.data).contains(delivery));
-    let noted =
-        format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{delivery}' AND parked_as = '{reason}'");
-    assert_eq!(system.count(&noted).await, 1);
+/// Waits until these jobs are parked for a reason, each with a detail that contains this.
+async fn parked<const N: usize>(system: &System, reason: &str, jobs: [(&str, &str); N]) {
+    until("they are parked", SOON, || async { dead(system).await as usize == N }).await;
+    let messages = system.upstream.take_all(&system.names.dead()).await;
+    for (delivery, detail) in jobs {
+        let of_it = messages.iter().find(|one| String::from_utf8_lossy(&one.data).contains(delivery)).unwrap();
+        assert_eq!(text_header(of_it, "x-dead-reason"), reason);
+        assert!(text_header(of_it, "x-dead-detail").contains(detail), "{}", text_header(of_it, "x-dead-detail"));
+        let noted =
+            format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{delivery}' AND parked_as = '{reason}'");
+        assert_eq!(system.count(&noted).await, 1);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,29 +97,27 @@ async fn a_value_that_cannot_be_read_is_one_jobs_affair() {
     const EVENT: &str = "UPDATE events SET event_type = 'of.tomorrow' \
                          WHERE id = (SELECT event_id FROM deliveries WHERE id = $1)";
     const TIME: &str = "UPDATE deliveries SET first_failed_at = 'infinity' WHERE id = $1";
-    for (changes, detail) in [(&[TIME][..], "cannot read a value"), (&[DELIVERY, EVENT], "events.event_type")] {
-        let system = TestSystem::prepared(Options::default()).await;
-        let setting = waiting(&system, JOBS).await;
-        let bad = bad_one(&system).await;
-        for change in changes {
-            system.sql(&change.replace("$1", &format!("'{bad}'"))).await;
-        }
-        system.start(Service::Dispatcher).await;
-        succeeded(&system, JOBS - 1).await;
-        parked(&system, &bad, "unreadable", detail).await;
-        assert_eq!(setting.receiver.received().len(), 255);
+    let system = TestSystem::prepared(Options::default()).await;
+    let setting = waiting(&system, JOBS).await;
+    let (one, other) = (bad_one(&system, 100).await, bad_one(&system, 150).await);
+    for (change, bad) in [(TIME, &one), (EVENT, &other), (DELIVERY, &other)] {
+        system.sql(&change.replace("$1", &format!("'{bad}'"))).await;
     }
+    system.start(Service::Dispatcher).await;
+    succeeded(&system, JOBS - 2).await;
+    parked(&system, "unreadable", [(&one, "cannot read a value"), (&other, "events.event_type")]).await;
+    assert_eq!(setting.receiver.received().len(), 254);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_cannot_be_recorded_is_parked_and_not_made_again() {
     let system = TestSystem::prepared(Options::default()).await;
     let setting = waiting(&system, JOBS).await;
-    let bad = bad_one(&system).await;
+    let bad = bad_one(&system, 100).await;
     fails(&system, "INSERT ON attempts", "22003", &format!("NEW.delivery_id = '{bad}'")).await;
     system.start(Service::Dispatcher).await;
     succeeded(&system, JOBS - 1).await;
-    parked(&system, &bad, "unrecorded", "SQLSTATE 22003").await;
+    parked(&system, "unrecorded", [(&bad, "SQLSTATE 22003")]).await;
     // Nor by the next dispatcher.
     system.stop(Service::Dispatcher).await;
     system.start(Service::Dispatcher).await;
@@ -131,7 +130,7 @@ async fn an_attempt_that_cannot_be_recorded_is_parked_and_not_made_again() {
 async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
     let system = TestSystem::prepared(Options::default()).await;
     let setting = waiting(&system, JOBS).await;
-    let bad = bad_one(&system).await;
+    let bad = bad_one(&system, 100).await;
     fails(&system, "INSERT ON held_jobs", "23514", &format!("NEW.delivery_id = '{bad}'")).await;
     let admin = system.admin(setting.tenant).await;
     let path = format!("/api/v1/webhooks/{}/", setting.webhook);
@@ -139,7 +138,7 @@ async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
     system.start(Service::Dispatcher).await;
     let held = "SELECT count(*) FROM held_jobs";
     until("the others are held", LONG, || async { system.count(held).await == JOBS - 1 }).await;
-    parked(&system, &bad, "unheld", "SQLSTATE 23514").await;
+    parked(&system, "unheld", [(&bad, "SQLSTATE 23514")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,10 +186,9 @@ async fn an_error_of_the_server_parks_nothing_and_loses_nothing() {
         let before = writes(dispatcher).await;
         publish(&system, setting.tenant, EVENTS).await;
         made += EVENTS;
-        let arrived = || async { (i64::try_from(setting.receiver.arrived()).unwrap() == made).then_some(()) };
-        eventually("all attempts are made", SOON, arrived).await;
-        let failed = || async { (writes(dispatcher).await >= before + 4.0).then_some(()) };
-        eventually("they cannot be recorded", SOON, failed).await;
+        until("all attempts are made", SOON, || async { i64::try_from(setting.receiver.arrived()).unwrap() == made })
+            .await;
+        until("they cannot be recorded", SOON, || async { writes(dispatcher).await >= before + 4.0 }).await;
         assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, EVENTS);
         match sqlstate {
             "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN head TO answer_head").await),
@@ -215,7 +213,7 @@ async fn a_job_that_was_being_parked_as_unrecorded_is_not_attempted_when_its_mes
     connection.close(0, "as if its dispatcher had died".into()).await.unwrap();
     system.upstream.wait_ready(&queue, 1, SOON).await;
     system.start(Service::Dispatcher).await;
-    parked(&system, &bad, "unrecorded", "delivered its message again").await;
+    parked(&system, "unrecorded", [(&bad, "delivered its message again")]).await;
     assert_eq!(setting.receiver.arrived(), 0);
 }
 
@@ -244,8 +242,7 @@ async fn a_held_job_that_cannot_be_published_holds_up_no_other_one() {
     }
     system.start(Service::Dispatcher).await;
     let of = |path: &str| receiver.received().iter().filter(|one| one.path == path).count();
-    let all_others = || async { (of("/well") == 20 && of("/bad") == 19).then_some(()) };
-    eventually("all others arrive", LONG, all_others).await;
+    until("all others arrive", LONG, || async { of("/well") == 20 && of("/bad") == 19 }).await;
     works_again(&system).await;
     system.start(Service::Ingest).await;
     until("lost-job detection publishes it", LONG, || async { of("/bad") == 20 }).await;

@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// The steps of these tests' schedule, in seconds.
-const STEPS: [u32; 3] = [2, 5, 9];
+const STEPS: [u32; 3] = [1, 2, 4];
 /// The lateness of an attempt on a busy machine: less than the clocks differ.
 const LATE: Duration = Duration::from_secs(15);
 const EARLY: Duration = Duration::from_millis(300);
@@ -23,7 +23,7 @@ const TWO_MINUTES: i64 = 120;
 const TEN_MINUTES: i64 = 600;
 
 fn options() -> Options {
-    Options { schedule: "2s,5s,9s", ..Options::default() }
+    Options { schedule: "1s,2s,4s", ..Options::default() }
 }
 
 /// The retry is due when the brake has long been on.

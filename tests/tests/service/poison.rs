@@ -90,7 +90,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company_are_delivered() {
-    const INNOCENT: usize = 50;
+    const INNOCENT: usize = 16;
     let system = TestSystem::serving(Options::default(), [Service::Api, Service::Ingest]).await;
     let tenant = Uuid::new_v4();
     let receiver = Receiver::start(&system.ca, behaviour(|_, _| Reply::ok().after(Duration::from_millis(200))));
@@ -136,16 +136,16 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
 /// The jobs of several messages wait in a dispatcher for a place. They return to the queue whenever it stops.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
-    const JOBS: usize = 3_000;
+    const JOBS: usize = 600;
     let settings = [
         ("INGEST__RUSH", "0"),
-        ("DISPATCHER__MAX_IN_FLIGHT", "64"),
+        ("DISPATCHER__MAX_IN_FLIGHT", "16"),
         ("DISPATCHER__WEBHOOK_SHARE", "1"),
         ("DISPATCHER__TENANT_SHARE", "1"),
     ];
     let system = TestSystem::serving(Options::with(settings), [Service::Api, Service::Ingest]).await;
     let Subscriber { tenant, receiver, webhook, .. } =
-        system.subscriber(behaviour(|_, _| Reply::ok().after(Duration::from_millis(200)))).await;
+        system.subscriber(behaviour(|_, _| Reply::ok().after(Duration::from_millis(600)))).await;
     system.upstream.publish(&Event::closed(tenant, JOBS)).await;
     let stored = "SELECT count(*) FROM deliveries";
     until("all are stored", LONG, || async { system.count(stored).await == JOBS as i64 }).await;
@@ -156,6 +156,7 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
         system.stop(Service::Dispatcher).await;
     }
     assert!(receiver.arrived() < JOBS, "a backlog is left");
+    receiver.behave(always(200));
     let ops = system.start(Service::Dispatcher).await;
     wait_succeeded(&system, &webhook, JOBS as i64).await;
     let held = r#"webhooks_jobs_held_total{reason="suspect"}"#;

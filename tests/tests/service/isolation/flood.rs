@@ -5,7 +5,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Receiver, always},
     system::{Options, Service, System, TestSystem, metric},
-    wait::{eventually, until},
+    wait::until,
 };
 use lapin::{
     BasicProperties,
@@ -42,8 +42,7 @@ async fn a_flood_waits_behind_itself_and_another_tenants_jobs_do_not() {
     }
     let stored = async |deliveries: usize| {
         let count = "SELECT count(*) FROM deliveries";
-        let are_stored = || async { (system.count(count).await == deliveries as i64).then_some(()) };
-        eventually("all events are stored", LONG, are_stored).await;
+        until("all events are stored", LONG, || async { system.count(count).await == deliveries as i64 }).await;
         system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
     };
     system.upstream.publish(&events(many, MANY)).await;
@@ -111,8 +110,7 @@ async fn a_message_counts_as_moved_once_it_is_in_the_bulk_lane() {
     proxy.set(Mode::HoldRequests("(publish)"));
     publish_marked(&system, MESSAGES as usize).await;
     let held = r#"webhooks_consumer_unacknowledged{queue="deliveries"}"#;
-    let has_all = || async { (metric(ops, held).await == f64::from(MESSAGES)).then_some(()) };
-    eventually("the dispatcher has all", LONG, has_all).await;
+    until("the dispatcher has all", LONG, || async { metric(ops, held).await == f64::from(MESSAGES) }).await;
     assert_eq!(moved().await, 0.0);
     proxy.set(Mode::Refuse);
     system.upstream.wait_ready(&system.names.main(), MESSAGES, LONG).await;
@@ -120,8 +118,7 @@ async fn a_message_counts_as_moved_once_it_is_in_the_bulk_lane() {
     assert_eq!(moved().await, 0.0, "none was moved");
     proxy.set(Mode::Pass);
     system.upstream.wait_ready(&system.names.dead(), MESSAGES, LONG).await;
-    let are_counted = || async { (moved().await == f64::from(MESSAGES)).then_some(()) };
-    eventually("each is counted once", LONG, are_counted).await;
+    until("each is counted once", LONG, || async { moved().await == f64::from(MESSAGES) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -46,13 +46,15 @@ async fn the_slow_lane_serves_others_long_before_a_hog_is_done() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
-    const EVENTS: usize = 150;
+    const EVENTS: usize = 60;
     let system = TestSystem::serving(options(16, 16), [Service::Api, Service::Ingest]).await;
     let dispatchers = [system.start(Service::Dispatcher).await, system.start(Service::Dispatcher).await];
     let tenant = Uuid::new_v4();
     let receiver = now_and_then_slow(&system);
     let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
     system.upstream.publish(&events(tenant, EVENTS)).await;
+    receiver.wait_for(EVENTS / 2, LONG).await;
+    receiver.behave(always(200));
     receiver.wait_for(EVENTS, LONG).await;
     let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);
     until("all have succeeded", LONG, || async { system.count(&done).await == i64::try_from(EVENTS).unwrap() }).await;
@@ -72,7 +74,7 @@ async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
         held += metric(ops, "webhooks_jobs_held_total").await;
     }
     println!("{held} were held");
-    assert!(held > 20.0, "{held} were held");
+    assert!(held > 10.0, "{held} were held");
     for queue in [system.names.slow(), system.names.main(), system.names.dead(), system.names.unroutable()] {
         assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
     }

@@ -2,8 +2,8 @@
 
 use domain::Job;
 use end_to_end::{
-    system::{Options, Service, System, TestSystem, metric},
-    wait::{SOON, eventually, until},
+    system::{Options, Service, System, metric},
+    wait::{SOON, until},
 };
 use ledger::Part;
 use serde_json::{Value, json};
@@ -34,8 +34,7 @@ async fn lose_newest_body(system: &System) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_goes_before_its_delivery_which_then_cannot_be_sent_again() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     fill(&system, &subscribed).await;
     let removed = remove(&mut leader(&system).await, (today() - DAY * 5).date(), Part::Bodies).await;
     assert_eq!((removed.cancelled, removed.is_dropped), (1, true));
@@ -62,8 +61,7 @@ async fn a_body_goes_before_its_delivery_which_then_cannot_be_sent_again() {
 /// As after `retention.bodies` was shortened, before the leader has removed the bodies; and after it was lengthened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_has_expired_if_it_is_gone_whatever_its_age() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     fill(&system, &subscribed).await;
     lose_newest_body(&system).await;
     let api = system.admin(subscribed.tenant).await;
@@ -84,8 +82,7 @@ async fn a_body_has_expired_if_it_is_gone_whatever_its_age() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_passes_over_deliveries_without_bodies_and_is_refused_if_there_are_no_others() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     fill(&system, &subscribed).await;
     lose_newest_body(&system).await;
     let api = system.admin(subscribed.tenant).await;
@@ -109,8 +106,7 @@ async fn a_recovery_passes_over_deliveries_without_bodies_and_is_refused_if_ther
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ingest_drops_old_bodies_by_itself() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     fill(&system, &subscribed).await;
     system.start(Service::Ingest).await;
     until("the old bodies are gone", SOON, || async { rows(&system, "events").await == 2 }).await;
@@ -119,8 +115,7 @@ async fn ingest_drops_old_bodies_by_itself() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_delivery_has_ended_is_skipped_though_its_body_is_gone() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     fill(&system, &subscribed).await;
     remove(&mut leader(&system).await, (today() - DAY * 5).date(), Part::Bodies).await;
     let dispatcher = system.start(Service::Dispatcher).await;
@@ -130,9 +125,7 @@ async fn a_job_whose_delivery_has_ended_is_skipped_though_its_body_is_gone() {
     system.upstream.publish_to(&exchange, &queue, &Job { delivery, attempt: 1 }.to_bytes()).await;
     let skipped =
         async |reason: &str| metric(dispatcher, &format!("webhooks_jobs_skipped_total{{reason=\"{reason}\"}}")).await;
-    eventually("the job is judged", SOON, || async {
-        (skipped("stale").await + skipped("unknown_delivery").await > 0.0).then_some(())
-    })
-    .await;
+    until("the job is judged", SOON, || async { skipped("stale").await + skipped("unknown_delivery").await > 0.0 })
+        .await;
     assert_eq!((skipped("stale").await, system.upstream.ready(&system.names.dead()).await), (1.0, 0));
 }

@@ -21,8 +21,7 @@ fn end() -> Uuid {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_gives_untried_deliveries_their_creation_as_their_due_time_in_steps_and_skips_none() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, end) = (leader(&system).await, end());
     subscribed.past(&system, 1_500, "pending", FIRED, FIRED).await;
     subscribed.past(&system, 500, "succeeded", &format!("{FIRED} + interval '1 minute'"), FIRED).await;
@@ -63,8 +62,7 @@ async fn it_goes_back_when_the_clock_is_set_back_and_stays_during_a_rebuild() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_waits_for_an_attempt_that_is_being_recorded_and_leaves_its_due_time() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, end) = (leader(&system).await, end());
     subscribed.past(&system, 1, "pending", FIRED, FIRED).await;
     let due = "UPDATE deliveries SET state = 'retrying', next_attempt_at = now() + interval '1 hour'";
@@ -81,8 +79,7 @@ async fn it_waits_for_an_attempt_that_is_being_recorded_and_leaves_its_due_time(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_whose_data_the_server_does_not_take_is_found_and_passed_over() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, hot, end) = (leader(&system).await, ledger(&system), end());
     subscribed.past(&system, 5, "pending", FIRED, FIRED).await;
     let next = leader.untried_next(Uuid::nil(), end).await.unwrap();

@@ -6,7 +6,7 @@ use domain::{EventId, EventType, TenantId};
 use end_to_end::{
     clock,
     system::{Options, Service, System, TestSystem, metric},
-    wait::{SOON, eventually, until},
+    wait::{SOON, until},
 };
 use ledger::{Leader, LedgerError, NewEvent, Part, Removal};
 use uuid::Uuid;
@@ -20,8 +20,7 @@ const OLD: &str = "date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_day_goes_when_all_of_it_is_older_than_what_is_kept() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, old) = old_day(&system).await;
     subscribed.past(&system, 20, "dropped", OLD, OLD).await;
     subscribed.past(&system, 5, "succeeded", "now()", "now()").await;
@@ -91,8 +90,7 @@ async fn what_still_waits_in_a_day_is_cancelled_before_the_day_is_dropped() {
 /// An activation releases held jobs while the day is being cancelled: each ends in one of both ways.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_that_is_activated_on_the_last_day_and_a_day_that_goes_do_not_block_one_another() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, old) = old_day(&system).await;
     subscribed.past(&system, 3_000, "pending", OLD, OLD).await;
     system.stop(Service::Api).await;
@@ -112,8 +110,7 @@ async fn a_webhook_that_is_activated_on_the_last_day_and_a_day_that_goes_do_not_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_day_stays_until_the_cursor_of_untried_deliveries_has_passed_it() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, old) = old_day(&system).await;
     subscribed.past(&system, 1, "pending", OLD, OLD).await;
     let early = leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap();
@@ -136,14 +133,11 @@ async fn a_day_is_kept_for_the_length_of_the_schedule_and_a_day_beyond_what_is_a
     }
     drop(leader);
     let ingest = system.start(Service::Ingest).await;
-    eventually("the oldest one is cancelled", SOON, || async {
-        (metric(ingest, "webhooks_retention_ended_total").await >= 1.0).then_some(())
+    until("the oldest one is cancelled", SOON, || async {
+        metric(ingest, "webhooks_retention_ended_total").await >= 1.0
     })
     .await;
-    eventually("its day is gone", SOON, || async {
-        (metric(ingest, "webhooks_retention_behind_days").await == 0.0).then_some(())
-    })
-    .await;
+    until("its day is gone", SOON, || async { metric(ingest, "webhooks_retention_behind_days").await == 0.0 }).await;
     // 44 hours after it was over: before 20:00, the second one is still kept.
     let left = if today().hour() < 20 { 2 } else { 1 };
     assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'retrying'").await, left);
@@ -167,8 +161,7 @@ async fn a_store_that_waits_for_the_drop_of_a_day_holds_no_table_that_is_locked_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_deleted_while_the_databases_clock_and_the_leaders_differ() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     old_day(&system).await;
     subscribed.past(&system, 2, "succeeded", OLD, OLD).await;
     subscribed.past(&system, 3, "succeeded", "now()", "now()").await;
@@ -176,23 +169,17 @@ async fn nothing_is_deleted_while_the_databases_clock_and_the_leaders_differ() {
     // By more than is kept.
     clock::set_ahead(&system, 400 * 86_400).await;
     let ingest = system.start(Service::Ingest).await;
-    eventually("retention had its turn", SOON, || async {
-        (metric(ingest, "webhooks_reconcile_passes_total").await >= 3.0).then_some(())
-    })
-    .await;
+    until("retention had its turn", SOON, || async { metric(ingest, "webhooks_reconcile_passes_total").await >= 3.0 })
+        .await;
     assert_eq!(metric(ingest, "webhooks_retention_days_total").await, 0.0);
     assert_eq!(rows(&system, "deliveries").await, 5);
     clock::set_ahead(&system, 59).await;
-    eventually("the old deliveries are gone", SOON, || async {
-        (rows(&system, "deliveries").await == 3).then_some(())
-    })
-    .await;
+    until("the old deliveries are gone", SOON, || async { rows(&system, "deliveries").await == 3 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_an_old_day_delays_its_drop_and_nothing_else() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, old) = old_day(&system).await;
     subscribed.past(&system, 1, "dropped", OLD, OLD).await;
     let (reader, connection) = tokio_postgres::connect(&system.database_url, tokio_postgres::NoTls).await.unwrap();
@@ -233,8 +220,7 @@ async fn store(ledger: &ledger::Ledger, subscribed: &Subscribed) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_one_leads_nobody_else_does_and_ingest_does_all_of_it_by_itself() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (first, _) = old_day(&system).await;
     subscribed.past(&system, 2_100, "succeeded", OLD, OLD).await;
     let ingest = system.start(Service::Ingest).await;
@@ -245,8 +231,8 @@ async fn while_one_leads_nobody_else_does_and_ingest_does_all_of_it_by_itself() 
     drop(first);
     until("all is gone", SOON, || async { rows(&system, "events").await == 0 }).await;
     assert_eq!((rows(&system, "deliveries").await, rows(&system, "attempts").await), (0, 0));
-    eventually("all days of then are gone", SOON, || async {
-        (metric(ingest, "webhooks_retention_days_total").await == 10.0).then_some(())
+    until("all days of then are gone", SOON, || async {
+        metric(ingest, "webhooks_retention_days_total").await == 10.0
     })
     .await;
     assert_eq!(partitions(&system, (today() + DAY * 7).date()).await, 3);

@@ -81,8 +81,7 @@ async fn fill(system: &System, webhook: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     subscribed.past(&system, 1, "pending", "now()", "now()").await;
     subscribed.past(&system, 1, "dropped", "now() + interval '1 second'", "now()").await;
     let mut leader = leader(&system).await;
@@ -118,8 +117,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_is_walked_in_bounded_steps_beyond_what_stays() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let webhook = &subscribed.webhook;
     subscribed.past(&system, 6_000, "dropped", "now()", "now()").await;
     system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries").await;
@@ -157,8 +155,7 @@ async fn the_history_of_a_deleted_webhook_is_kept_for_90_days_however_long_it_is
 /// As with a log that is kept for more than 90 days.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_history_of_a_deleted_webhook_is_kept_with_its_log() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let Subscribed { tenant, webhook, .. } = &subscribed;
     subscribed.past(&system, 1, "succeeded", "now()", "now()").await;
     let api = system.admin(*tenant).await;
@@ -178,8 +175,7 @@ async fn the_history_of_a_deleted_webhook_is_kept_with_its_log() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_living_webhook_the_newest_1000_entries_of_the_history_are_kept_and_those_of_90_days() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let add = async |days: u32, count: u32| {
         let columns = "tenant_id, webhook_id, user_id, action, details, created_at";
         let Subscribed { tenant, webhook, .. } = &subscribed;

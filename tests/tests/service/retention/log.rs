@@ -6,8 +6,7 @@ use crate::retention::{DAY, Subscribed, clear, drop_day, leader, options, rows, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_that_is_gone_is_unknown_and_lists_go_on_beyond_it() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, old) = (leader(&system).await, today() - DAY * 40);
     leader.partitions_ensure(old.date()).await.unwrap();
     let noon = "date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '39.5 days'";

@@ -1,8 +1,8 @@
 //! A delivery of a day that is not kept any more is not sent again: the day may be dropped at any moment.
 
 use end_to_end::{
-    system::{Options, TestSystem},
-    wait::{SOON, eventually},
+    system::Options,
+    wait::{SOON, until},
 };
 use serde_json::{Value, json};
 
@@ -17,8 +17,7 @@ fn options() -> Options {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_of_a_day_that_is_not_kept_is_not_sent_again() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let api = system.admin(subscribed.tenant).await;
     leader(&system).await.partitions_ensure((today() - DAY * 3).date()).await.unwrap();
     subscribed.past(&system, 1, "dropped", &format!("{OLDEST_KEPT} - interval '2 milliseconds'"), "now()").await;
@@ -34,16 +33,15 @@ async fn a_delivery_of_a_day_that_is_not_kept_is_not_sent_again() {
         let refused = api.ask(&resend(&log["data"][1])).await;
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_old")), "{state}");
     }
-    eventually("only the job of the kept one was in the outbox, and it is published", SOON, || async {
-        (system.count("SELECT count(*) FROM promised_jobs").await == 0).then_some(())
+    until("only the job of the kept one was in the outbox, and it is published", SOON, || async {
+        system.count("SELECT count(*) FROM promised_jobs").await == 0
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_passes_over_the_days_that_are_not_kept_and_is_refused_if_there_are_no_others() {
-    let system = TestSystem::prepared(options()).await;
-    let subscribed = Subscribed::new(&system).await;
+    let (system, subscribed) = Subscribed::prepared(options()).await;
     let api = system.admin(subscribed.tenant).await;
     leader(&system).await.partitions_ensure((today() - DAY * 3).date()).await.unwrap();
     subscribed.past(&system, 3, "dropped", &format!("{OLDEST_KEPT} - interval '1 hour'"), "now()").await;

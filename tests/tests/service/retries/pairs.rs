@@ -11,6 +11,7 @@ use end_to_end::{
     system::{Options, Service, Subscriber, System, TestSystem, metric},
     wait::{SOON, until},
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::retries::LONG;
@@ -28,25 +29,28 @@ fn options() -> Options {
 /// The attempt of the first dispatcher, which reaches the broker through a proxy.
 struct First {
     receiver: Receiver,
+    /// Lets the first request be answered, and the later ones.
+    answers: [CancellationToken; 2],
     proxy: Proxy,
     ops: SocketAddr,
 }
 
 impl First {
-    /// Publishes an event and waits until its first request has arrived. Requests are answered with 500, the first and
-    /// the later ones after a delay each (in seconds).
-    async fn attempting(system: &System, delays: [u64; 2]) -> Self {
+    /// Publishes an event and waits until its first request has arrived. Requests are answered with 500, once the first and
+    /// the later ones are to be answered.
+    async fn attempting(system: &System) -> Self {
         system.start(Service::Api).await;
         system.start(Service::Ingest).await;
         let (proxy, url) = Proxy::before(&system.amqp_url);
         let settings = system.settings_with(&[("BROKER__URL", &url)]);
         let ops = system.start_with(Service::Dispatcher, settings).await;
-        let fails =
-            move |_: &_, nth: usize| Reply::status(500).after(Duration::from_secs(delays[usize::from(nth > 1)]));
-        let Subscriber { tenant, receiver, .. } = system.subscriber(behaviour(fails)).await;
+        let answers: [CancellationToken; 2] = Default::default();
+        let fails = answers.clone();
+        let fails = behaviour(move |_, nth| Reply::status(500).once(&fails[usize::from(nth > 1)]));
+        let Subscriber { tenant, receiver, .. } = system.subscriber(fails).await;
         system.upstream.publish(&Event::closed(tenant, 1)).await;
         receiver.wait_for(1, SOON).await;
-        Self { receiver, proxy, ops }
+        Self { receiver, answers, proxy, ops }
     }
 
     /// The first one has recorded its attempt and lost its connection. Another one gets the job and makes no attempt.
@@ -56,6 +60,12 @@ impl First {
         self.join(system, second).await;
         only_the_next_job_is_left(system).await;
         assert_eq!(self.receiver.received().len(), 1);
+    }
+
+    /// Has the first request answered, or the later ones, and waits until the attempt is recorded.
+    async fn answered(&self, system: &System, which: usize) {
+        self.answers[which].cancel();
+        wait_recorded(system).await;
     }
 
     /// Lets connections pass again, and waits until both dispatchers are idle.
@@ -93,13 +103,16 @@ async fn only_the_next_job_is_left(system: &System) {
     assert_eq!(system.count(RECORDED).await, 1);
 }
 
-/// The first dispatcher loses its connection during the attempt, and the second one makes the same attempt.
-async fn both_attempt(delays: [u64; 2]) {
+/// The first dispatcher loses its connection during the attempt, and the second one makes the same attempt. Requests are
+/// answered in this order.
+async fn both_attempt(order: [usize; 2]) {
     let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system, delays).await;
+    let first = First::attempting(&system).await;
     let second = system.start(Service::Dispatcher).await;
     first.proxy.set(Mode::Refuse);
     first.receiver.wait_for(2, LONG).await;
+    first.answered(&system, order[0]).await;
+    first.answers[order[1]].cancel();
     wait_idle(&system, &[second]).await;
     first.join(&system, second).await;
     only_the_next_job_is_left(&system).await;
@@ -107,29 +120,29 @@ async fn both_attempt(delays: [u64; 2]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_first() {
-    both_attempt([12, 16]).await;
+    both_attempt([0, 1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_last() {
-    both_attempt([12, 1]).await;
+    both_attempt([1, 0]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_attempt_is_recorded_before_another_dispatcher_takes_the_job() {
     let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system, [2, 0]).await;
+    let first = First::attempting(&system).await;
     first.proxy.set(Mode::Refuse);
-    wait_recorded(&system).await;
+    first.answered(&system, 0).await;
     first.meets_another_too_late(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_connection_is_lost_between_the_record_and_the_retry() {
     let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system, [1, 0]).await;
+    let first = First::attempting(&system).await;
     first.proxy.set(Mode::HoldRequests(PUBLISHING));
-    wait_recorded(&system).await;
+    first.answered(&system, 0).await;
     first.proxy.set(Mode::Refuse);
     first.meets_another_too_late(&system).await;
 }
@@ -137,9 +150,12 @@ async fn one_retry_follows_when_the_connection_is_lost_between_the_record_and_th
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_gets_the_job_back_itself() {
     let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system, [3, 0]).await;
+    let first = First::attempting(&system).await;
     first.proxy.cut();
-    wait_recorded(&system).await;
+    // The job comes back to the attempt.
+    let duplicate = r#"webhooks_jobs_skipped_total{reason="duplicate"}"#;
+    until("the job is back", SOON, || async { metric(first.ops, duplicate).await == 1.0 }).await;
+    first.answered(&system, 0).await;
     wait_idle(&system, &[first.ops]).await;
     only_the_next_job_is_left(&system).await;
 }
@@ -169,7 +185,7 @@ async fn of_a_pair_of_jobs_that_two_dispatchers_attempt_one_retry_is_left() {
 async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_again() {
     let options = Options { schedule: "300ms,600ms,900ms,1200ms,1500ms,1800ms", ..options() };
     let system = TestSystem::prepared(options).await;
-    let first = First::attempting(&system, [4, 0]).await;
+    let first = First::attempting(&system).await;
     first.receiver.behave(always(200));
     // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
     let second = system
@@ -182,7 +198,7 @@ async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_ag
     let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
     until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;
     wait_idle(&system, &[second]).await;
-    wait_recorded(&system).await;
+    first.answered(&system, 0).await;
     system.stop(Service::Dispatcher).await;
     system.start(Service::Dispatcher).await;
     let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";

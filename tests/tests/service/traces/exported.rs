@@ -261,8 +261,7 @@ async fn while_the_collector_is_away_deliveries_go_on_and_what_finds_no_room_is_
     let dropped = counted(&ingest, "dropped").await;
     collector.answer(401);
     publish(&system, tenant, &untraced()).await;
-    let refused = || async { (counted(&ingest, "dropped").await == dropped + 1.0).then_some(()) };
-    eventually("a refused span is dropped", SOON, refused).await;
+    until("a refused span is dropped", SOON, || async { counted(&ingest, "dropped").await == dropped + 1.0 }).await;
     assert!(ingest.logged().contains("it answered 401"));
     for process in [ingest, dispatcher] {
         assert!(process.terminate().await.success());
