@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::EventType;
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+    BasicProperties, Channel, Confirmation, Connection,
     options::{BasicPublishOptions, ConfirmSelectOptions},
 };
 use tokio::{
@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use crate::{events::Event, system::System};
+use crate::{events::Event, outsider::connect_any, system::System};
 
 /// How long the broker may take to confirm a chunk.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,7 +29,7 @@ pub struct Upstream {
 }
 
 /// Its connection, once there is one.
-type Link = Option<(Connection, Channel)>;
+pub(crate) type Link = Option<(Connection, Channel)>;
 
 impl Upstream {
     /// The upstream service of a test's system.
@@ -73,25 +73,29 @@ impl Upstream {
 
     /// Whether the broker confirms an event in time.
     pub async fn confirms(&self, event: &Event) -> bool {
-        matches!(timeout(PATIENCE, self.chunk(&mut None, std::slice::from_ref(event))).await, Ok(Ok(())))
+        matches!(timeout(PATIENCE, self.chunk(&mut None, std::slice::from_ref(event))).await, Ok(Ok(true)))
     }
 
-    async fn persist(&self, link: &mut Link, chunk: &[Event]) {
-        while !matches!(timeout(PATIENCE, self.chunk(link, chunk)).await, Ok(Ok(()))) {
-            *link = None;
+    /// Publishes a chunk until all of it is confirmed. Returns how often it was published.
+    pub(crate) async fn persist(&self, link: &mut Link, chunk: &[Event]) -> u32 {
+        let mut times = 1;
+        while !matches!(timeout(PATIENCE, self.chunk(link, chunk)).await, Ok(Ok(true))) {
+            (*link, times) = (None, times + 1);
             // This waits for nothing: it only avoids hammering a broker that boots.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        times
     }
 
-    async fn chunk(&self, link: &mut Link, events: &[Event]) -> Result<(), lapin::Error> {
+    /// Publishes a chunk once. Returns whether none of it was refused: a queue without a leader refuses events.
+    async fn chunk(&self, link: &mut Link, events: &[Event]) -> Result<bool, lapin::Error> {
         if link.is_none() {
-            let connection = Connection::connect(&self.amqp_url, ConnectionProperties::default()).await?;
+            let connection = connect_any(&self.amqp_url).await?;
             let channel = connection.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
             *link = Some((connection, channel));
         }
-        let Some((_, channel)) = link else { return Ok(()) };
+        let Some((_, channel)) = link else { return Ok(false) };
         let mut confirms = Vec::new();
         for event in events {
             let (exchange, key) = (self.exchange.as_str().into(), event.event_type.as_str().into());
@@ -100,8 +104,12 @@ impl Upstream {
             confirms.push(channel.basic_publish(exchange, key, options, &event.to_message(), properties).await?);
         }
         for confirm in confirms {
-            assert_eq!(confirm.await?, Confirmation::Ack(None));
+            let confirm = confirm.await?;
+            if matches!(confirm, Confirmation::Nack(_)) {
+                return Ok(false);
+            }
+            assert_eq!(confirm, Confirmation::Ack(None), "a queue takes every event");
         }
-        Ok(())
+        Ok(true)
     }
 }

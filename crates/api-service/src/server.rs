@@ -124,15 +124,21 @@ mod tests {
         running.await.unwrap().unwrap();
     }
 
+    /// A server that stops, within a deadline, when the token is cancelled.
+    async fn serving(
+        seconds: u64,
+    ) -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<io::Result<()>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let (stop, deadline) = (shutdown.clone(), Duration::from_secs(seconds));
+        let served = tokio::spawn(async move { serve(listener, routes::tests::routes(), &stop, deadline).await });
+        (address, shutdown, served)
+    }
+
     /// Proxies keep connections open, and send a request's body after its head.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_body_that_nobody_reads_is_no_request_and_does_not_hold_up_the_next_one() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = CancellationToken::new();
-        let stop = shutdown.clone();
-        let deadline = Duration::from_secs(1);
-        let served = tokio::spawn(async move { serve(listener, routes::tests::routes(), &stop, deadline).await });
+        let (address, shutdown, served) = serving(1).await;
         let inner = "GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
         let last = "GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         for body in [inner.to_owned(), inner.repeat(2000)] {
@@ -164,12 +170,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_chunked_body_without_end_that_nobody_reads_ends_the_connection() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = CancellationToken::new();
-        let stop = shutdown.clone();
-        let served =
-            tokio::spawn(async move { serve(listener, routes::tests::routes(), &stop, Duration::from_secs(1)).await });
+        let (address, shutdown, served) = serving(1).await;
         let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
         let head = "POST /api/v1/webhooks HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
                     Transfer-Encoding: chunked\r\n\r\n";
@@ -189,12 +190,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn at_the_shutdown_idle_connections_do_not_hold_the_server_and_the_port_is_free() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = CancellationToken::new();
-        let stop = shutdown.clone();
-        let deadline = Duration::from_secs(20);
-        let served = tokio::spawn(async move { serve(listener, routes::tests::routes(), &stop, deadline).await });
+        let (address, shutdown, served) = serving(20).await;
         let idle = tokio::net::TcpStream::connect(address).await.unwrap();
         shutdown.cancel();
         timeout(Duration::from_secs(10), served).await.unwrap().unwrap().unwrap();

@@ -54,7 +54,7 @@ mod tests {
     use time::OffsetDateTime;
 
     use super::*;
-    use crate::{History, Told, WebhookFrame};
+    use crate::{History, Told, WebhookFrame, health::tests::frame};
 
     fn deleted() -> DeletedWebhook {
         DeletedWebhook {
@@ -67,22 +67,9 @@ mod tests {
         }
     }
 
-    fn frame() -> Frame {
-        let now = OffsetDateTime::UNIX_EPOCH + time::Duration::DAY;
-        Frame {
-            tenant: uuid::Uuid::nil().into(),
-            user: String::new(),
-            token: String::new(),
-            now,
-            done: None,
-            logs_out: true,
-            brake: None,
-        }
-    }
-
     #[test]
     fn a_deleted_webhook_is_listed_with_its_name_its_url_and_a_link() {
-        let page = Deleted { webhooks: vec![deleted()], next: Some("abc".to_owned()) }.render(&frame());
+        let page = Deleted { webhooks: vec![deleted()], next: Some("abc".to_owned()) }.render(&frame("", ""));
         for part in ["Orders &lt;b&gt;", "https://erp.example.com/hooks", "deleted by <bdi>ann</bdi>", "?cursor=abc"] {
             assert!(page.contains(part), "{part}: {page}");
         }
@@ -94,7 +81,7 @@ mod tests {
         for (webhook, has_log) in [(WebhookFrame::Deleted(deleted()), true), (WebhookFrame::Expired(deleted()), false)]
         {
             let told = Told { notices: Vec::new(), next: None };
-            let page = History { webhook, entries: Vec::new(), next: None, told }.render(&frame());
+            let page = History { webhook, entries: Vec::new(), next: None, told }.render(&frame("", ""));
             assert!(page.contains("Orders &lt;b&gt;") && page.contains("https://erp.example.com/hooks"), "{page}");
             assert_eq!(page.contains(">Deliveries</a>"), has_log, "{page}");
         }
@@ -110,7 +97,7 @@ mod tests {
                 ..deleted()
             };
             let page = Deleted { webhooks: vec![webhook; Deleted::LISTED.into()], next: Some("c".repeat(40)) };
-            let text = page.render(&frame());
+            let text = page.render(&frame("", ""));
             assert!(text.len() < 100_000, "{} bytes", text.len());
         }
     }

@@ -244,7 +244,7 @@ mod tests {
     use domain::EventType;
 
     use super::*;
-    use crate::health::tests::{NOW, webhook};
+    use crate::health::tests::{NOW, frame, webhook};
 
     fn attempt(attempt: u16, answer: &[u8]) -> Attempt {
         Attempt {
@@ -278,16 +278,7 @@ mod tests {
     }
 
     fn rendered(page: &DeliveryPage) -> String {
-        let frame = Frame {
-            tenant: uuid::Uuid::nil().into(),
-            user: "u".into(),
-            token: "t".into(),
-            now: NOW,
-            done: None,
-            logs_out: false,
-            brake: None,
-        };
-        page.render(&frame)
+        page.render(&frame("u", "t"))
     }
 
     #[test]

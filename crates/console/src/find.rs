@@ -124,7 +124,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::health::tests::NOW;
+    use crate::health::tests::{NOW, frame};
 
     fn at(number: u128, delivery: Result<EventDelivery, Absence>, is_deleted: bool) -> EventAtWebhook {
         let name = "\u{61c}".repeat(255);
@@ -157,16 +157,7 @@ mod tests {
             };
             let found = FoundEvents { events: vec![event; events], is_complete: false };
             let page = Find { id: "0", found: Found::Events(Uuid::nil().into(), found), explain: |_| LONGEST };
-            let frame = Frame {
-                tenant: Uuid::nil().into(),
-                user: "u".into(),
-                token: "t".into(),
-                now: NOW,
-                done: None,
-                logs_out: false,
-                brake: None,
-            };
-            let text = page.render(&frame);
+            let text = page.render(&frame("u", "t"));
             assert!(text.len() < 100_000, "{} bytes", text.len());
             assert!(text.contains(hidden) && text.contains(LONGEST) == (deliveries == 0), "{text}");
         }

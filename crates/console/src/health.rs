@@ -159,6 +159,13 @@ pub(crate) mod tests {
 
     pub(crate) const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
+    /// The frame of a page whose names are as long as these.
+    pub(crate) fn frame(user: &str, token: &str) -> crate::Frame {
+        let (user, token) = (user.to_owned(), token.to_owned());
+        let tenant = uuid::Uuid::nil().into();
+        crate::Frame { tenant, user, token, now: NOW, done: None, logs_out: true, brake: None }
+    }
+
     pub(crate) fn webhook() -> Webhook {
         Webhook {
             id: "0192f0c1-0000-7000-8000-0000000000ab".parse().unwrap(),

@@ -159,7 +159,7 @@ mod tests {
     use time::Duration;
 
     use super::*;
-    use crate::health::tests::{NOW, webhook};
+    use crate::health::tests::{NOW, frame, webhook};
 
     #[test]
     fn the_largest_page_is_at_most_100_kb() {
@@ -191,16 +191,7 @@ mod tests {
                 by_health: vec![(Health::Dropping, 10_000)],
                 page: (1, 400),
             };
-            let frame = Frame {
-                tenant: uuid::Uuid::nil().into(),
-                user: c.repeat(255),
-                token: "t".repeat(64),
-                now: NOW,
-                done: None,
-                logs_out: true,
-                brake: None,
-            };
-            let text = page.render(&frame);
+            let text = page.render(&frame(&c.repeat(255), &"t".repeat(64)));
             assert!(text.len() < 100_000, "{} bytes", text.len());
         }
     }

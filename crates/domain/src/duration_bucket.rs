@@ -84,18 +84,6 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_lies_in_the_bucket_that_holds_it() {
-        let mut durations = Durations::default();
-        assert_eq!(durations.percentile(0.5), None);
-        durations.add(3, 90);
-        durations.add(14, 10);
-        let millis = |part| durations.percentile(part).unwrap().as_secs_f64() * 1_000.0;
-        assert!((4.0..8.0).contains(&millis(0.5)), "{}", millis(0.5));
-        assert!((8_192.0..16_384.0).contains(&millis(0.95)), "{}", millis(0.95));
-        assert!(millis(0.0) >= 4.0 && millis(1.0) <= 16_384.0);
-    }
-
-    #[test]
     fn a_number_of_a_later_version_counts_as_the_longest() {
         let mut durations = Durations::default();
         durations.add(200, 1);
@@ -105,6 +93,7 @@ mod tests {
     #[test]
     fn a_percentile_is_the_part_of_its_bucket_that_lies_below_it() {
         let mut durations = Durations::default();
+        assert_eq!(durations.percentile(0.5), None);
         durations.add(0, 2); // below 1 ms
         durations.add(3, 2); // from 4 to 8 ms
         durations.add(5, 4); // from 16 to 32 ms

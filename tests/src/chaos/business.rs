@@ -13,7 +13,7 @@ use uuid::Uuid;
 mod publisher;
 
 use self::publisher::{Outbox, validator};
-use super::{evidence::Published, fixtures::now, plan::PlannedEvent};
+use super::{evidence::Published, plan::PlannedEvent};
 use crate::{events::Event, servers::repository, system::System};
 
 /// How long a transaction may take. A database that is frozen answers nothing.
@@ -58,13 +58,7 @@ impl Business {
         let (mut committed, mut client) = (Vec::with_capacity(planned.len()), None);
         for (nth, planned) in planned.into_iter().enumerate() {
             sleep_until(began + planned.at).await;
-            let event = Event {
-                id: planned.id,
-                event_type: planned.event_type,
-                tenant: self.tenants[planned.tenant],
-                timestamp: now().format(&time::format_description::well_known::Rfc3339).expect("now can be written"),
-                data: planned.data,
-            };
+            let event = planned.happened(&self.tenants);
             if nth % ROLLED_BACK == 0 {
                 let abandoned = Event { id: Uuid::new_v4(), ..event.clone() };
                 // Whatever comes of it, it is not committed.

@@ -4,10 +4,11 @@ use std::{fmt, time::Duration};
 
 use domain::EventType;
 use fastrand::Rng;
+use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use super::ordeal::Ordeal;
-use crate::servers::Server;
+use super::{fixtures::now, ordeal::Ordeal};
+use crate::{events::Event, servers::Server};
 
 /// The options of a storm.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +149,14 @@ pub struct PlannedEvent {
     pub event_type: EventType,
     /// Its data, byte for byte.
     pub data: String,
+}
+
+impl PlannedEvent {
+    /// The event, which fires now.
+    pub(super) fn happened(self, tenants: &[Uuid]) -> Event {
+        let timestamp = now().format(&Rfc3339).expect("now can be written");
+        Event { id: self.id, event_type: self.event_type, tenant: tenants[self.tenant], timestamp, data: self.data }
+    }
 }
 
 /// Everything that is random in a storm.

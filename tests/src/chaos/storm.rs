@@ -28,13 +28,14 @@ use super::{
     report::Report,
     rest::{Administrators, Record},
     settle::settle,
-    upstream::Upstream,
+    upstream,
 };
 use crate::{
     processes::with_api_address,
     proxy::{Mode, Proxy},
     servers::Server,
     system::{self, System, TestSystem},
+    upstream::Upstream,
 };
 
 /// The publishers: two upstream services, the second behind a proxy or balancer, and a business with an outbox.
@@ -138,11 +139,11 @@ fn publish(
 ) {
     for (number, amqp_url) in addresses.into_iter().enumerate() {
         let exchange = system.names.events_exchange.clone();
-        let upstream = Upstream { amqp_url, exchange, tenants: fixtures.tenants.clone() };
+        let (upstream, list) = (Upstream { amqp_url, exchange }, Arc::clone(confirmed));
         let own = events.iter().filter(|event| event.tenant % 2 == number).cloned().collect();
-        let publish = upstream.publish(began, own, Arc::clone(confirmed));
+        let tenants = fixtures.tenants.clone();
         publishing.spawn(async move {
-            publish.await;
+            upstream::publish(upstream, &tenants, began, own, &list).await;
             NAMES[number]
         });
     }

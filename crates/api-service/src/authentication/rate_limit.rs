@@ -143,22 +143,13 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
-    use service_kit::Settings;
     use uuid::Uuid;
 
     use super::*;
+    use crate::routes::tests::settings_with;
 
     fn limit(per_minute: &str, burst: &str) -> Option<RateLimit> {
-        let env = [
-            ("DATABASE__URL", "postgres://db"),
-            ("BROKER__URL", "amqp://mq"),
-            ("API__RATE_LIMIT_PER_MINUTE", per_minute),
-            ("API__RATE_LIMIT_BURST", burst),
-        ];
-        let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
-        RateLimit::new(&Settings::from_sources(None, env).unwrap().api)
+        RateLimit::new(&settings_with(&[("RATE_LIMIT_PER_MINUTE", per_minute), ("RATE_LIMIT_BURST", burst)]).api)
     }
 
     fn known(tenant: u128, is_admin: bool) -> Known {

@@ -1,9 +1,8 @@
-use std::collections::HashMap;
-
 use actix_web::test::TestRequest;
 use uuid::Uuid;
 
 use super::*;
+use crate::routes::tests::settings_with;
 
 const TENANT: u128 = 1;
 const OTHER: u128 = 2;
@@ -23,14 +22,8 @@ fn authentication() -> Authentication {
         ("other", session(OTHER, "o", "admin")),
         ("clerk", session(TENANT, "c", "sales")),
     ];
-    let env = [
-        ("DATABASE__URL", "postgres://db"),
-        ("BROKER__URL", "amqp://mq"),
-        ("API__RATE_LIMIT_PER_MINUTE", "1"),
-        ("API__RATE_LIMIT_BURST", "6"),
-    ];
-    let env: HashMap<_, _> = env.map(|(key, value)| (format!("WEBHOOKS__{key}"), value.to_owned())).into();
-    let rate_limit = RateLimit::new(&Settings::from_sources(None, env).unwrap().api);
+    let limits = [("RATE_LIMIT_PER_MINUTE", "1"), ("RATE_LIMIT_BURST", "6")];
+    let rate_limit = RateLimit::new(&settings_with(&limits).api);
     Authentication { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit, public_url: None }
 }
 

@@ -99,16 +99,6 @@ async fn a_body_that_breaks_is_cut_short_and_the_status_counts() {
 }
 
 #[tokio::test]
-async fn a_compressed_body_is_kept_as_it_came() {
-    let authority = Authority::new();
-    let mut text = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n".to_vec();
-    text.extend([0x1f, 0x8b, 8, 0]);
-    let receiver = Receiver::answering(authority.acceptor(&LOCAL), text).await;
-    let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
-    assert_eq!((answer.class, answer.head), (Success, vec![0x1f, 0x8b, 8, 0]));
-}
-
-#[tokio::test]
 async fn a_body_in_another_charset_is_kept_in_utf_8() {
     let authority = Authority::new();
     let head = "HTTP/1.1 500 Oops\r\nContent-Type: text/plain; charset=ISO-8859-1\r\nContent-Length: 1000\r\n\r\n";

@@ -1,7 +1,6 @@
 //! Connects that stall.
 
 use domain::OutcomeClass::Success;
-use egress::EgressConfig;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinSet,
@@ -9,9 +8,9 @@ use tokio::{
 };
 
 use crate::{
-    Client, LONG, SHORT,
+    LONG, SHORT,
     authority::Authority,
-    config, egress, post,
+    egress, post,
     receiver::{Receiver, read_request},
 };
 
@@ -33,28 +32,6 @@ async fn serving(authority: &Authority, served: usize) -> Receiver {
         }
     })
     .await
-}
-
-#[tokio::test]
-async fn a_receiver_that_stalls_most_handshakes_does_not_pile_up_sockets() {
-    let (authority, served, together) = (Authority::new(), 10, 32);
-    let receiver = serving(&authority, served).await;
-    let egress = Client::new(EgressConfig { max_idle_per_host: served, ..config(&authority, LONG) });
-    let mut posts = JoinSet::new();
-    for _ in 0..together {
-        let (egress, post) = (egress.0.clone(), post(&receiver.url()));
-        posts.spawn(async move {
-            for _ in 0..30 {
-                let answer = egress.post(post.clone()).await.unwrap();
-                assert_eq!((answer.class, answer.error), (Success, None));
-            }
-        });
-    }
-    posts.join_all().await;
-    assert!(receiver.accepted() > 2 * together, "{} connects", receiver.accepted());
-    assert!(receiver.most_open() < 4 * together, "{} connections at a time", receiver.most_open());
-    // Without an attempt, no connect is left.
-    receiver.open_at_most(served).await;
 }
 
 #[tokio::test]

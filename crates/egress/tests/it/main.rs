@@ -16,7 +16,6 @@ mod names;
 mod old_tls;
 mod protocol;
 mod receiver;
-mod refusals;
 mod reuse;
 mod statuses;
 mod tls;

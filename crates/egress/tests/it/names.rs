@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use domain::{
-    Destinations,
+    Answer, Destinations,
     OutcomeClass::{self, Connect, RefusedAddress, Success},
 };
 use egress::EgressConfig;
@@ -45,8 +45,12 @@ async fn receiver(authority: &Authority, names: &[&str]) -> (Receiver, mpsc::Unb
     (receiver, calls)
 }
 
+async fn answer(egress: &Client, receiver: &Receiver, name: &str) -> Answer {
+    egress.post(crate::post(&format!("https://{name}:{}/", receiver.address.port()))).await
+}
+
 async fn ask(egress: &Client, receiver: &Receiver, name: &str) -> OutcomeClass {
-    egress.post(crate::post(&format!("https://{name}:{}/", receiver.address.port()))).await.class
+    answer(egress, receiver, name).await.class
 }
 
 fn all(mut calls: mpsc::UnboundedReceiver<IpAddr>) -> Vec<IpAddr> {
@@ -83,7 +87,7 @@ async fn names_that_are_no_host_names_but_are_in_use_are_called() {
     let (receiver, calls) = receiver(&authority, &names).await;
     let egress = Client::new(only_public(&authority, &name_server));
     for name in names {
-        let answer = egress.post(crate::post(&format!("https://{name}:{}/", receiver.address.port()))).await;
+        let answer = answer(&egress, &receiver, name).await;
         assert_eq!((answer.class, answer.error), (Success, None), "{name}");
     }
     assert_eq!(all(calls).len(), names.len());
@@ -146,24 +150,16 @@ async fn a_lasting_answer_serves_many_connections() {
 }
 
 #[tokio::test]
-async fn a_name_server_that_is_silent_about_ipv6_does_not_hold_up_ipv4() {
+async fn a_name_server_that_is_silent_about_ipv6_or_knows_nothing_of_edns_holds_up_nothing() {
     let authority = Authority::new();
-    let name_server = NameServer::start(|_, _| Say::SilentAboutIpv6(ips(&[PUBLIC]))).await;
-    let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
-    let egress = Client::new(only_public(&authority, &name_server));
-    let answer = egress.post(crate::post(&format!("https://a.example:{}/", receiver.address.port()))).await;
-    assert_eq!(answer.class, Success, "{:?}", answer.error);
-    assert!(answer.elapsed < LONG / 2, "{:?}", answer.elapsed);
-}
-
-#[tokio::test]
-async fn a_name_server_that_knows_nothing_of_edns_is_understood() {
-    let authority = Authority::new();
-    let name_server = NameServer::start(|_, _| Say::OnlyWithoutEdns(ips(&[PUBLIC]))).await;
-    let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
-    let egress = Client::new(only_public(&authority, &name_server));
-    let answer = egress.post(crate::post(&format!("https://a.example:{}/", receiver.address.port()))).await;
-    assert_eq!((answer.class, answer.error), (Success, None));
+    for say in [|| Say::SilentAboutIpv6(ips(&[PUBLIC])), || Say::OnlyWithoutEdns(ips(&[PUBLIC]))] {
+        let name_server = NameServer::start(move |_, _| say()).await;
+        let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
+        let egress = Client::new(only_public(&authority, &name_server));
+        let answer = answer(&egress, &receiver, "a.example").await;
+        assert_eq!((answer.class, answer.error), (Success, None));
+        assert!(answer.elapsed < LONG / 2, "{:?}", answer.elapsed);
+    }
 }
 
 #[tokio::test]
@@ -179,9 +175,7 @@ async fn name_servers_that_are_silent_or_fail_cost_nothing_beside_a_good_one() {
         let name_servers = bad.iter().chain([&good]).map(NameServer::address).collect();
         let egress = Client::new(EgressConfig { name_servers, ..only_public(&authority, &good) });
         for _ in 0..3 {
-            let url = format!("https://a.example:{}/", receiver.address.port());
-            let answer = egress.post(crate::post(&url)).await;
-            assert_eq!(answer.class, Success, "{:?}", answer.error);
+            assert_eq!(ask(&egress, &receiver, "a.example").await, Success);
         }
     }
 }
@@ -203,6 +197,8 @@ async fn an_address_that_refuses_does_not_keep_the_next_from_being_tried() {
         assert_eq!((answer.class, accepted.to_string().as_str()), (OutcomeClass::Tls, PUBLIC));
     }
     drop(listener);
+    let alone = egress.post(crate::post(&format!("https://{PUBLIC}:{port}/"))).await;
+    assert_eq!((alone.class, alone.error), (Connect, Some(format!("connection refused by {PUBLIC}:{port}"))));
     let answer = egress.post(post).await;
     let messages =
         ["127.0.0.3", PUBLIC].map(|last| Some(format!("connection refused by {last}:{port} (and 1 other addresses)")));

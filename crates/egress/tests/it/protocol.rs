@@ -43,31 +43,6 @@ async fn a_receiver_that_resets_the_connection_is_a_protocol_failure() {
 }
 
 #[tokio::test]
-async fn a_header_without_end_is_bounded() {
-    let authority = Authority::new();
-    for line in [format!("X-A: {}\r\n", "x".repeat(8000)), format!("X-A: {}", "x".repeat(8000)), "A: b\r\n".to_owned()]
-    {
-        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
-            let line = line.clone();
-            async move {
-                peer.request().await;
-                peer.send("HTTP/1.1 200 OK\r\n").await;
-                let mut sent = 0;
-                while sent < 100 << 20 && peer.send(&line).await {
-                    sent += line.len();
-                }
-                assert!(sent < 10 << 20, "the client read {sent} bytes");
-            }
-        })
-        .await;
-        let answer = egress(&authority, LONG).post(post(&receiver.url())).await;
-        let error = answer.error.unwrap();
-        assert_eq!(answer.class, Protocol, "{error}");
-        receiver.all_closed().await;
-    }
-}
-
-#[tokio::test]
 async fn an_answer_s_header_may_have_far_more_than_a_hundred_lines() {
     let authority = Authority::new();
     let lines = |number: usize| (0..number).map(|line| format!("X-{line:05}: {line:021}\r\n")).collect::<String>();

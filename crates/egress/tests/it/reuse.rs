@@ -27,17 +27,6 @@ const CLOSING: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0
 const IDLE: &str = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n";
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
-    let authority = Authority::new();
-    let receiver = Receiver::answering(authority.acceptor(&LOCAL), OK).await;
-    let egress = egress(&authority, LONG);
-    for _ in 0..5 {
-        assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
-    }
-    assert_eq!((receiver.received().len(), receiver.accepted()), (5, 1));
-}
-
-#[tokio::test]
 async fn a_connection_that_the_receiver_closes_between_two_posts_is_not_a_failure() {
     let authority = Authority::new();
     let receiver = Receiver::tls(authority.acceptor(&LOCAL), |mut peer| async move {

@@ -10,13 +10,7 @@ use end_to_end::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bare::Bare,
-    latencies::Latencies,
-    load::Load,
-    publisher::Publisher,
-    round::PATIENCE,
-    sink::Sink,
-    usage::{Usage, of_process, of_tree, resident},
+    bare::Bare, latencies::Latencies, load::Load, publisher::Publisher, round::PATIENCE, sink::Sink, usage::of_tree,
 };
 
 /// How late the last messages of a paced run may be. What has not come by then counts as that slow.
@@ -58,23 +52,10 @@ impl Bench {
         of_tree(self.servers.pid(Server::Rabbitmq))
     }
 
-    /// The broker's resident memory, in megabytes.
-    pub(crate) fn rabbitmq_memory(&self) -> f64 {
-        resident(self.servers.pid(Server::Rabbitmq))
-    }
-
-    /// The CPU of what is no part of the service.
-    pub(crate) fn outside(&self) -> Usage {
-        let mut usage = Usage::default();
-        usage.add("receivers", of_process(self.sink.pid()));
-        usage.add("publisher", of_process(std::process::id()));
-        usage
-    }
-
     /// Publishes as fast as possible until all have arrived. Deliveries on their way are bounded, so the rate lasts.
     /// The part `backlog` measures what a long queue costs.
     pub(crate) async fn flood(&self, load: &Load, count: u64, fan_out: u64) {
-        let before = self.sink.seen().requests;
+        let before = self.sink.requests();
         let arrived = |deliveries: u64| self.sink.wait_for(before + deliveries, PATIENCE);
         let room_for = async |number: u64| {
             let sent = number * fan_out;
@@ -88,16 +69,9 @@ impl Bench {
 
     /// Publishes at a fixed pace and collects the latencies of a group of receivers, which has to get each message
     /// once.
-    pub(crate) async fn paced(
-        &self,
-        publisher: &Publisher,
-        load: Load,
-        group: &str,
-        per_second: f64,
-        lasting: Duration,
-    ) -> Latencies {
+    pub(crate) async fn paced(&self, load: Load, group: &str, per_second: f64, lasting: Duration) -> Latencies {
         self.sink.take(group);
-        let sent = publisher.pace(load, per_second, lasting).await.expect("publishing does not panic");
+        let sent = self.publisher.pace(load, per_second, lasting).await.expect("publishing does not panic");
         self.arrived(group, sent).await
     }
 

@@ -20,7 +20,7 @@ use crate::{
     latencies::Latencies,
     load::{Load, SMALL, unix_micros},
     round::{PATIENCE, Round},
-    usage::{Usage, of_process, peak, resident},
+    usage::{Usage, of_process, peak},
 };
 
 /// The real schedule and the real timeout: both are part of what is measured.
@@ -166,12 +166,6 @@ impl Environment<'_> {
         services.iter().filter(|(name, _)| *name == service).map(|(_, process)| peak(process.pid())).fold(0.0, f64::max)
     }
 
-    /// The resident size of all processes of a service together, in megabytes.
-    pub(crate) fn resident(&self, service: &str) -> f64 {
-        let services = self.services();
-        services.iter().filter(|(name, _)| *name == service).map(|(_, process)| resident(process.pid())).sum()
-    }
-
     /// Events for these tenants in turn.
     pub(crate) fn events(&self, tenants: &[Uuid], size: usize) -> Load {
         Load::of_events(&self.system.names.events_exchange, tenants, size)
@@ -186,20 +180,17 @@ impl Environment<'_> {
     pub(crate) async fn round(&self, load: &Load, events: u64, fan_out: u64) -> Round {
         let deliveries = events * fan_out;
         let first = first_id_from_now();
-        let (before, usage, outside) = (self.bench.sink.seen(), self.usage(), self.bench.outside());
-        let began = Instant::now();
+        let (usage, began) = (self.usage(), Instant::now());
         self.bench.flood(load, events, fan_out).await;
         self.recorded(first, deliveries).await;
-        let seconds = began.elapsed().as_secs_f64();
-        let (usage, outside) = (self.usage().since(&usage), self.bench.outside().since(&outside));
-        let connections = self.bench.sink.seen().connections - before.connections;
+        let (seconds, usage) = (began.elapsed().as_secs_f64(), self.usage().since(&usage));
         self.bench.sink.take("ok");
-        Round { deliveries, seconds, usage, outside, connections }
+        Round { deliveries, seconds, usage }
     }
 
     /// Publishes at a fixed pace to webhooks at the receivers' `/ok/ok`.
     pub(crate) async fn pace(&self, load: &Load, per_second: f64, lasting: Duration) -> Latencies {
-        self.bench.paced(&self.bench.publisher, load.clone(), "ok", per_second, lasting).await
+        self.bench.paced(load.clone(), "ok", per_second, lasting).await
     }
 
     /// Waits until this many deliveries with ids from `first` on are recorded as successes.

@@ -1,7 +1,7 @@
 //! Measures that the cost of a delivery does not grow with the history, the number of webhooks or a backlog.
 
 mod backlog;
-pub(crate) mod history;
+mod history;
 
 pub(crate) use backlog::measure as with_backlog;
 
@@ -26,7 +26,7 @@ pub(crate) async fn with_history(bench: &Bench) -> Vec<Figure> {
             history::fill(old, ROWS).await;
             bench.settle().await;
             let sides = [(young, &of_young[..]), (old, &of_old[..])];
-            let [none, million] = in_turns(sides, ["no history", "1,000,000 rows"]).await;
+            let [none, million] = in_turns(sides).await;
             figures("history", [("0_rows", none), ("1000000_rows", million)])
         })
         .await
@@ -41,7 +41,7 @@ pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
             let few = ready(small, FEW).await;
             let many = ready(large, MANY).await;
             let sides = [(small, &few[..]), (large, &many[..]), (large, &many[..FEW])];
-            let [few, all, ten] = in_turns(sides, ["10 webhooks", "10,000 webhooks", "10 of 10,000 webhooks"]).await;
+            let [few, all, ten] = in_turns(sides).await;
             let mut figures = figures("webhooks", [("10", few), ("10000", all)]);
             figures.push(Figure::new("growth_webhooks_10_used_of_10000_cpu", ten, "us/delivery"));
             figures.push(Figure::new("growth_webhooks_10_used_of_10000", ten / few, "ratio").at_most(MOST));
@@ -52,7 +52,7 @@ pub(crate) async fn with_webhooks(bench: &Bench) -> Vec<Figure> {
     .await
 }
 
-pub(crate) async fn ready(environment: &Environment<'_>, webhooks: usize) -> Vec<Uuid> {
+async fn ready(environment: &Environment<'_>, webhooks: usize) -> Vec<Uuid> {
     let tenants = environment.webhooks(webhooks, 1, "/ok/ok").await;
     environment.start_all(1).await;
     environment.warm_up(&environment.events(&tenants, SMALL), 1).await;
@@ -60,13 +60,11 @@ pub(crate) async fn ready(environment: &Environment<'_>, webhooks: usize) -> Vec
 }
 
 /// CPU per delivery on each side. The sides take turns, so that they share whatever else this machine does.
-async fn in_turns<const N: usize>(sides: [(&Environment<'_>, &[Uuid]); N], names: [&str; N]) -> [f64; N] {
+async fn in_turns<const N: usize>(sides: [(&Environment<'_>, &[Uuid]); N]) -> [f64; N] {
     let mut rounds = [const { Vec::<Round>::new() }; N];
     for _ in 0..TURNS {
-        for (((environment, tenants), rounds), name) in sides.iter().zip(&mut rounds).zip(names) {
-            let round = environment.round(&environment.events(tenants, SMALL), DELIVERIES, 1).await;
-            round.say(name);
-            rounds.push(round);
+        for ((environment, tenants), rounds) in sides.iter().zip(&mut rounds) {
+            rounds.push(environment.round(&environment.events(tenants, SMALL), DELIVERIES, 1).await);
         }
     }
     rounds.map(|rounds| Round::sum(rounds).cpu())

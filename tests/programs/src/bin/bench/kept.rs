@@ -37,13 +37,6 @@ impl Kept {
         Self { sender, host: api.address.to_string(), cookie: format!("sessionid={session}") }
     }
 
-    /// GET. Returns the JSON, and the time from the request to the last byte of the answer.
-    pub(crate) async fn get(&mut self, path: &str) -> (Value, Duration) {
-        let answer = self.ask("GET", path, None).await;
-        assert_eq!(answer.status, 200, "{path}");
-        (serde_json::from_slice(&answer.body).expect("it is JSON"), answer.took)
-    }
-
     /// Sends any request, with JSON or without a body.
     pub(crate) async fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Answered {
         let request = Request::builder().method(method).uri(path);

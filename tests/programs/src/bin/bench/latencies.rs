@@ -10,19 +10,10 @@ impl Latencies {
         Self(milliseconds)
     }
 
-    /// The latencies of all parts together.
-    pub(crate) fn together(parts: impl IntoIterator<Item = Self>) -> Self {
-        Self::new(parts.into_iter().flat_map(|one| one.0).collect())
-    }
-
     /// The latencies of both together.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
-        Self::together([self, other])
-    }
-
-    pub(crate) const fn count(&self) -> usize {
-        self.0.len()
+        Self::new([self.0, other.0].concat())
     }
 
     /// Counts each missing one of `expected` as this slow: what never came must not look fast.

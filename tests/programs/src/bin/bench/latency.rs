@@ -3,14 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    bench::Bench,
-    ceiling,
-    environment::Environment,
-    latencies::Latencies,
-    load::{Load, SMALL},
-    report::Figure,
-};
+use crate::{bench::Bench, ceiling, environment::Environment, latencies::Latencies, load::Load, report::Figure};
 
 const TENANTS: usize = 20;
 const PER_SECOND: f64 = 200.0;
@@ -35,18 +28,16 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 async fn in_turns(environment: &Environment<'_>, load: &Load) -> (Latencies, Latencies) {
     let (mut bare, mut ours) = (Latencies::default(), Latencies::default());
     for _ in 0..2 {
-        bare = bare.and(ceiling::pace(environment.bench, SMALL, PER_SECOND, LASTING / 2).await);
+        bare = bare.and(ceiling::pace(environment.bench, PER_SECOND, LASTING / 2).await);
         ours = ours.and(environment.pace(load, PER_SECOND, LASTING).await);
     }
-    (bare.and(ceiling::pace(environment.bench, SMALL, PER_SECOND, LASTING / 2).await), ours)
+    (bare.and(ceiling::pace(environment.bench, PER_SECOND, LASTING / 2).await), ours)
 }
 
 /// The 50th, 99th and 99.9th percentiles.
 pub(crate) fn percentiles(name: &str, latencies: &Latencies) -> Vec<Figure> {
     let figure = |(label, part)| Figure::new(format!("{name}_{label}"), latencies.percentile(part), "ms");
-    let figures: Vec<_> = [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)].map(figure).into();
-    println!("  {name}: {}", [0.5, 0.99, 0.999].map(|part| format!("{:.2} ms", latencies.percentile(part))).join(", "));
-    figures
+    [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)].map(figure).into()
 }
 
 /// The ratio of a percentile to that of the reference.

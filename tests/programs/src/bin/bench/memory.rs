@@ -1,70 +1,62 @@
-//! The largest resident size of each service, with large bodies at full load and with receivers that all hang. The part
-//! `backlog` measures it with a backlog.
+//! The largest resident size of each service while receivers hold its attempts. The part `throughput` measures the size
+//! at full speed, and `backlog` with a backlog.
 
-use std::time::{Duration, Instant};
+use std::{process::Command, time::Duration};
 
-use crate::{
-    bench::Bench,
-    environment::{Environment, first_id_from_now},
-    load::SMALL,
-    report::Figure,
-    round::PATIENCE,
-};
+use crate::{bench::Bench, environment::Environment, load::SMALL, report::Figure, round::PATIENCE};
 
 /// About the largest that an event's `data` may be, with room for what surrounds it.
 const LARGEST: usize = 256 * 1024 - 200;
-const EVENTS: u64 = 1_000;
-const FAN_OUT: u64 = 4;
-const TENANTS: usize = 5;
+
+/// What the receivers do, and the number and size of the events: more than the slots, or than the memory for long bodies.
+const CASES: [(&str, &str, u64, usize); 3] = [
+    ("hanging_receivers", "/hang/held", 2_048, SMALL),
+    ("long_bodies_hang", "/hang/held", 600, LARGEST),
+    ("answered_and_unread", "/unread/held", 600, LARGEST),
+];
+
+const TENANTS: usize = 200;
+/// So many attempts have begun when the waiting begins.
+const BEGUN: u64 = 16;
 /// Long enough for the first attempts to time out and for others to take their slots.
-const HANGING: Duration = Duration::from_secs(15);
-const MOST: f64 = 100.0;
-/// The same of a dispatcher whose receivers hang.
-const MOST_HANGING: f64 = 150.0;
+const HELD: Duration = Duration::from_secs(15);
+/// The limit of ingest, and that of a dispatcher with the kernel's memory for its sockets, in megabytes.
+const MOST: (f64, f64) = (100.0, 150.0);
 
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    let mut figures = Environment::with(bench, &[], async |environment| large_bodies(environment).await).await;
-    figures.extend(Environment::with(bench, &[], async |environment| hanging(environment).await).await);
-    figures
-}
-
-/// All events wait before ingest starts, so that every batch is as large as batches get.
-async fn large_bodies(environment: &Environment<'_>) -> Vec<Figure> {
-    let tenants = environment.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
-    let (first, before) = (first_id_from_now(), environment.bench.sink.seen().requests);
-    environment.start_all(1).await;
-    environment.stop("event-ingest").await;
-    environment.bench.publisher.flood(&environment.events(&tenants, LARGEST), EVENTS).await;
-    environment.start("event-ingest").await;
-    environment.bench.sink.wait_for(before + EVENTS * FAN_OUT, PATIENCE).await;
-    environment.recorded(first, EVENTS * FAN_OUT).await;
-    environment.bench.sink.take("ok");
-    peaks(environment, "256k_bodies", MOST)
-}
-
-/// More jobs than slots: every slot holds an attempt that hangs.
-async fn hanging(environment: &Environment<'_>) -> Vec<Figure> {
-    let tenants = environment.webhooks(200, 1, "/hang/hang").await;
-    let slots = u64::from(environment.system.settings().dispatcher.max_in_flight);
-    environment.start_all(1).await;
-    environment.bench.publisher.flood(&environment.events(&tenants, SMALL), slots * 2).await;
-    let (mut most, began) = (0, Instant::now());
-    while began.elapsed() < HANGING {
-        most = most.max(environment.bench.sink.seen().unanswered);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut figures = Vec::new();
+    for (case, path, events, size) in CASES {
+        let held = async |environment: &Environment<'_>| {
+            let tenants = environment.webhooks(TENANTS, 1, path).await;
+            environment.start_all(1).await;
+            let before = bench.sink.requests();
+            bench.publisher.flood(&environment.events(&tenants, size), events).await;
+            bench.sink.wait_for(before + BEGUN, PATIENCE).await;
+            tokio::time::sleep(HELD).await;
+            let dispatcher = environment.peak("dispatcher") + environment.socket_memory("dispatcher");
+            bench.sink.take("held");
+            [
+                Figure::new(format!("memory_ingest_{case}"), environment.peak("event-ingest"), "MB").at_most(MOST.0),
+                Figure::new(format!("memory_dispatcher_{case}"), dispatcher, "MB").at_most(MOST.1),
+            ]
+        };
+        figures.extend(Environment::with(bench, &[], held).await);
     }
-    let mut figures = peaks(environment, "hanging_receivers", MOST_HANGING);
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    figures.push(Figure::new("memory_hanging_receivers_attempts_out", most as f64, "attempts"));
-    environment.bench.sink.take("hang");
     figures
 }
 
-fn peaks(environment: &Environment<'_>, case: &str, most: f64) -> Vec<Figure> {
-    let (ingest, dispatcher) = (environment.peak("event-ingest"), environment.peak("dispatcher"));
-    println!("  {case}: ingest {ingest:.0} MB, dispatcher {dispatcher:.0} MB");
-    vec![
-        Figure::new(format!("memory_ingest_{case}"), ingest, "MB").at_most(MOST),
-        Figure::new(format!("memory_dispatcher_{case}"), dispatcher, "MB").at_most(most),
-    ]
+impl Environment<'_> {
+    /// Returns the kernel's memory for the sockets of a service's processes, in megabytes.
+    fn socket_memory(&self, service: &str) -> f64 {
+        let listed = Command::new("ss").args(["-tmnpOH"]).output().expect("ss runs");
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        let pids = self.pids(service);
+        let of_service = listed.lines().filter(|line| pids.iter().any(|pid| line.contains(&format!("pid={pid},"))));
+        // Not the buffers' limits: these have two letters (rb, tb).
+        let held = |field: &str| field.strip_prefix(['r', 'w', 'f', 't'])?.parse::<f64>().ok();
+        let bytes = of_service.filter_map(|line| {
+            Some(line.split_once("skmem:(")?.1.split_once(')')?.0.split(',').filter_map(held).sum::<f64>())
+        });
+        bytes.sum::<f64>() / 1e6
+    }
 }

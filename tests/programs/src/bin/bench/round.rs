@@ -14,10 +14,6 @@ pub(crate) struct Round {
     pub(crate) seconds: f64,
     /// What is charged: the service's processes and its servers. For the bare pipe, itself and the broker.
     pub(crate) usage: Usage,
-    /// What is not charged: the receivers, and this process, which publishes.
-    pub(crate) outside: Usage,
-    /// How many connections the receivers accepted.
-    pub(crate) connections: u64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -27,8 +23,6 @@ impl Round {
             all.deliveries += more.deliveries;
             all.seconds += more.seconds;
             all.usage.merge(&more.usage);
-            all.outside.merge(&more.outside);
-            all.connections += more.connections;
             all
         };
         rounds.into_iter().reduce(add).expect("there is a round")
@@ -46,23 +40,5 @@ impl Round {
     /// Microseconds of CPU per delivery, by process.
     pub(crate) fn cpu_by_process(&self) -> Vec<(&'static str, f64)> {
         self.usage.0.iter().map(|(name, microseconds)| (*name, microseconds / self.deliveries as f64)).collect()
-    }
-
-    pub(crate) fn say(&self, what: &str) {
-        let split = |usage: &Usage| {
-            let one =
-                |(name, microseconds): (&&str, &f64)| format!("{name} {:.0}", microseconds / self.deliveries as f64);
-            usage.0.iter().map(one).collect::<Vec<_>>().join(", ")
-        };
-        println!(
-            "  {what}: {} in {:.2} s = {:.0}/s, {:.0} us CPU each ({}; not charged: {}), {} connections",
-            self.deliveries,
-            self.seconds,
-            self.per_second(),
-            self.cpu(),
-            split(&self.usage),
-            split(&self.outside),
-            self.connections
-        );
     }
 }

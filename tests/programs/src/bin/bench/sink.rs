@@ -1,7 +1,5 @@
-//! The receivers: one lean HTTPS server in a process of its own. The path says what it does with a request:
-//! `/ok/GROUP`, `/late/MILLISECONDS/GROUP`, `/fail/GROUP`, `/refuse/MILLISECONDS/GROUP`, which fails late,
-//! `/hang/GROUP`, `/second/GROUP`, which hangs every second time, `/unread/GROUP`, which answers immediately and never reads the
-//! body, or `/once/GROUP`, which fails the first attempt of each delivery.
+//! The receivers: one lean HTTPS server in a process of its own. The path says what it does with a request: `/ok/GROUP`,
+//! `/hang/GROUP`, or `/unread/GROUP`, which answers immediately and never reads the body.
 
 mod serve;
 
@@ -21,16 +19,6 @@ pub(crate) struct Sink {
     pub(crate) ca: PathBuf,
 }
 
-/// What the receivers have seen since their start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// Complete requests.
-    pub(crate) requests: u64,
-    pub(crate) connections: u64,
-    /// Requests without an answer.
-    pub(crate) unanswered: u64,
-}
-
 impl Sink {
     pub(crate) fn start(name: &str) -> Self {
         let ca = std::env::temp_dir().join(format!("bench-{}-{name}.pem", std::process::id()));
@@ -38,24 +26,19 @@ impl Sink {
         Self { child, port: port.parse().expect("it says its port"), ca }
     }
 
-    pub(crate) const fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://localhost:{}{path}", self.port)
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        let answer = self.child.ask("seen");
-        let numbers: Vec<u64> = answer.split(' ').map(|number| number.parse().expect("a number")).collect();
-        Seen { requests: numbers[0], connections: numbers[1], unanswered: numbers[2] }
+    /// The number of requests since the start.
+    pub(crate) fn requests(&self) -> u64 {
+        self.child.ask("requests").parse().expect("a number")
     }
 
-    /// Waits until this many complete requests have come since the start.
+    /// Waits until this many requests have come since the start.
     pub(crate) async fn wait_for(&self, requests: u64, deadline: Duration) {
         let what = format!("{requests} requests have arrived");
-        eventually(&what, deadline, || async { (self.seen().requests >= requests).then_some(()) }).await;
+        eventually(&what, deadline, || async { (self.requests() >= requests).then_some(()) }).await;
     }
 
     /// The number of requests of a group since it was last taken.

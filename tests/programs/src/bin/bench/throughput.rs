@@ -18,24 +18,17 @@ const MOST_MEMORY: f64 = 100.0;
 
 /// Rates, CPU by process, those of the bare pipe beside them, and the largest resident sizes.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
-    ceiling::flood(bench, SMALL, 2_000).await;
+    ceiling::flood(bench, 2_000).await;
     Environment::with(bench, &[], async |environment| {
         let tenants = environment.webhooks(TENANTS, 1, "/ok/ok").await;
         environment.start_all(1).await;
         let load = environment.events(&tenants, SMALL);
         environment.warm_up(&load, 1).await;
-        let bare = async || {
-            let round = ceiling::flood(bench, SMALL, DELIVERIES).await;
-            round.say("bare pipe");
-            round
-        };
-        let (mut ceilings, mut rounds) = (vec![bare().await], Vec::new());
+        let (mut ceilings, mut rounds) = (vec![ceiling::flood(bench, DELIVERIES).await], Vec::new());
         for _ in 0..TURNS {
             environment.round(&load, LEAD_IN, 1).await;
-            let round = environment.round(&load, DELIVERIES, 1).await;
-            round.say("full speed");
-            rounds.push(round);
-            ceilings.push(bare().await);
+            rounds.push(environment.round(&load, DELIVERIES, 1).await);
+            ceilings.push(ceiling::flood(bench, DELIVERIES).await);
         }
         let mut figures = figures(&Round::sum(rounds), &Round::sum(ceilings));
         for service in ["event-ingest", "dispatcher"] {

@@ -60,20 +60,11 @@ pub(crate) fn of_tree(root: u32) -> f64 {
     tree(root).into_iter().filter_map(stat).map(|stat| stat.own + stat.ended).sum()
 }
 
-/// The resident size of a process and its descendants, in megabytes. Shared pages count once for each process.
-pub(crate) fn resident(root: u32) -> f64 {
-    tree(root).into_iter().map(|pid| status(pid, "VmRSS:")).sum()
-}
-
 /// The largest resident size that a process has had, in megabytes.
 pub(crate) fn peak(pid: u32) -> f64 {
-    status(pid, "VmHWM:")
-}
-
-fn status(pid: u32, name: &str) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kibibytes =
-        text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<f64>().ok());
+        text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<f64>().ok());
     kibibytes.unwrap_or_default() * 1024.0 / 1e6
 }
 

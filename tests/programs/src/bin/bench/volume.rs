@@ -11,7 +11,6 @@ mod retention;
 mod samples;
 mod seed;
 mod size;
-mod soak;
 mod statements;
 
 use std::{
@@ -33,9 +32,8 @@ use seed::Seeded;
 use size::Size;
 use statements::Statements;
 
-/// The parts, in the order in which they are measured: `soak` without a full ledger, `deletion` before the parts that publish jobs.
-pub(crate) const PARTS: [&str; 7] = ["soak", "calls", "retention", "deletion", "recovery", "activation", "rebuild"];
-const SOAK: &str = PARTS[0];
+/// The parts, in the order in which they are measured: `deletion` before the parts that publish jobs.
+pub(crate) const PARTS: [&str; 6] = ["calls", "retention", "deletion", "recovery", "activation", "rebuild"];
 
 /// At its default rate a recovery would show nothing but that rate. The part `retention` needs days beyond the default
 /// one.
@@ -64,16 +62,9 @@ pub(crate) fn knows(parts: &[&str]) -> bool {
 pub(crate) async fn measure(bench: &Bench, parts: &[&str], outcome: &mut Outcome) -> io::Result<()> {
     let parts = if parts.is_empty() { &PARTS[..] } else { parts };
     let size = Size::from_environment();
-    if parts.contains(&SOAK) {
-        outcome.measure(SOAK, soak::measure(bench, size)).await?;
-    }
-    let parts: Vec<_> = parts.iter().copied().filter(|part| *part != SOAK).collect();
-    if parts.is_empty() {
-        return Ok(());
-    }
     Environment::with(bench, &SETTINGS, async |environment| {
         let began = Instant::now();
-        let seeded = seed::fill(environment, size, &parts).await;
+        let seeded = seed::fill(environment, size, parts).await;
         let seconds = began.elapsed().as_secs_f64();
         let volume = Volume::start(environment, size, seeded).await;
         outcome.measure("seed", volume.what_there_is(seconds)).await?;

@@ -1,17 +1,15 @@
-//! The fixtures: a tenant, its administrator, its three webhooks, and the behaviour of their receivers.
+//! The fixtures: a tenant, its administrator, its three webhooks, and the receiver of all three.
 
+use domain::EventType;
 use end_to_end::{
-    api::Api,
-    receiver::{Behaviour, Received, Receiver, Reply},
+    api::{Api, Created},
+    commands::done,
+    receiver::{Received, Receiver, Reply, behaviour},
+    system::System,
 };
-use serde_json::json;
 use uuid::Uuid;
 
-use crate::{
-    environment::Environment,
-    failure::{Checked, Failure, same},
-    page::{say, short},
-};
+use crate::page::say;
 
 /// How often the receiver of `/fails-twice` fails.
 pub(crate) const FAILURES: usize = 2;
@@ -27,6 +25,8 @@ pub(crate) struct Webhook {
 pub(crate) struct Fixtures {
     pub(crate) tenant: Uuid,
     pub(crate) admin: Api,
+    /// One server for all three webhooks. The path decides the answer.
+    pub(crate) receiver: Receiver,
     /// Subscribes to all seven events. Its receiver answers 200.
     pub(crate) always_ok: Webhook,
     /// Subscribes to `quote.accepted`. Its receiver fails [`FAILURES`] times and then succeeds.
@@ -35,33 +35,38 @@ pub(crate) struct Fixtures {
     pub(crate) always_fails: Webhook,
 }
 
-/// One server for all three webhooks. The path decides the answer.
-pub(crate) fn behaviour() -> Behaviour {
-    end_to_end::receiver::behaviour(|request, nth| match request.path.as_str() {
-        "/fails-twice" if nth <= FAILURES => Reply::status(500),
-        "/always-fails" => Reply::status(503),
-        _ => Reply::ok(),
-    })
-}
-
-/// The requests that arrived for one webhook.
-pub(crate) fn at<'r>(webhook: &Webhook, received: &'r [Received]) -> Vec<&'r Received> {
-    received.iter().filter(|one| one.path == webhook.path).collect()
+impl Webhook {
+    /// The requests that arrived for this webhook.
+    pub(crate) fn among<'r>(&self, received: &'r [Received]) -> Vec<&'r Received> {
+        received.iter().filter(|one| one.path == self.path).collect()
+    }
 }
 
 impl Fixtures {
     /// Creates a session and registers the webhooks through REST.
-    pub(crate) async fn register(environment: &Environment, receiver: &Receiver) -> Checked<Self> {
+    pub(crate) async fn register(system: &System) -> Self {
         let tenant = Uuid::new_v4();
-        let session = environment.webhookctl(&["session", "create", "--tenant", &tenant.to_string()]).await?;
+        let session = done(&system.variables, &["session", "create", "--tenant", &tenant.to_string()]).await;
+        let session = session.trim().to_owned();
         say!("  webhookctl session create --tenant {tenant}: sessionid={}", short(&session, 6));
-        let admin = Api { address: environment.api, session: Some(session) };
+        let admin = Api { session: Some(session), ..system.anonymous().await };
+        let answer = behaviour(|request, nth| match request.path.as_str() {
+            "/fails-twice" if nth <= FAILURES => Reply::status(500),
+            "/always-fails" => Reply::status(503),
+            _ => Reply::ok(),
+        });
+        let receiver = Receiver::start(&system.ca, answer);
         say!("  {:<36}  {:<13}  {:<20}  signing_secret (shown once)", "id", "url path", "events");
-        let all = domain::EventType::ALL.map(domain::EventType::as_str);
-        let always_ok = create(&admin, receiver, "/always-ok", &all).await?;
-        let fails_twice = create(&admin, receiver, "/fails-twice", &["quote.accepted"]).await?;
-        let always_fails = create(&admin, receiver, "/always-fails", &["return_note.created"]).await?;
-        Ok(Self { tenant, admin, always_ok, fails_twice, always_fails })
+        let create = async |path: &'static str, events: &[&str]| {
+            let Created { id, secret } = admin.create(&receiver.url(path), events).await;
+            let events = if events.len() == 1 { events[0].to_owned() } else { format!("all {}", events.len()) };
+            say!("  {id:<36}  {path:<13}  {events:<20}  {}", short(&secret, 10));
+            Webhook { path, id, secret }
+        };
+        let always_ok = create("/always-ok", &EventType::ALL.map(EventType::as_str)).await;
+        let fails_twice = create("/fails-twice", &["quote.accepted"]).await;
+        let always_fails = create("/always-fails", &["return_note.created"]).await;
+        Self { tenant, admin, receiver, always_ok, fails_twice, always_fails }
     }
 
     pub(crate) const fn webhooks(&self) -> [&Webhook; 3] {
@@ -69,23 +74,7 @@ impl Fixtures {
     }
 }
 
-async fn create(admin: &Api, receiver: &Receiver, path: &'static str, events: &[&str]) -> Checked<Webhook> {
-    let name = format!("Demo {path}");
-    let body = json!({"name": name, "url": receiver.url(path), "events": events});
-    let answer = admin.post("/api/v1/webhooks/", &body).await;
-    if answer.status != 201 {
-        let came = format!("{}: {}", answer.status, answer.text);
-        return Err(Failure::new(format!("registering {path}"), "201", came).in_log_of("api-service"));
-    }
-    let created = answer.json();
-    let text = |member: &str| created[member].as_str().unwrap_or_default().to_owned();
-    let webhook = Webhook { path, id: text("id"), secret: text("signing_secret") };
-    same(
-        format!("id and signing_secret of {path} are empty"),
-        &false,
-        &(webhook.id.is_empty() || webhook.secret.is_empty()),
-    )?;
-    let events = if events.len() == 1 { events[0].to_owned() } else { format!("all {}", events.len()) };
-    say!("  {:<36}  {path:<13}  {events:<20}  {}", webhook.id, short(&webhook.secret, 10));
-    Ok(webhook)
+/// The beginning of a long or secret text.
+pub(crate) fn short(text: &str, characters: usize) -> String {
+    text.chars().take(characters).chain("..".chars()).collect()
 }

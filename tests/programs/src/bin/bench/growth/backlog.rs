@@ -1,6 +1,4 @@
-//! A backlog of 200,000 jobs: the cost of a delivery, the rate of each half of the service by itself, and the memory.
-
-use std::time::Instant;
+//! A backlog of 200,000 jobs: the cost of a delivery, and the memory.
 
 use end_to_end::wait::eventually;
 use uuid::Uuid;
@@ -22,10 +20,8 @@ const TENANTS: usize = 5;
 const SKIPPED: u64 = 1_000;
 const COUNTED: u64 = 15_000;
 
-/// What the halves of the service did one after the other.
+/// What the halves of the service, one after the other, took.
 struct Halves {
-    ingest_rate: f64,
-    dispatch_rate: f64,
     cpu: f64,
     ingest_memory: f64,
     dispatcher_memory: f64,
@@ -43,9 +39,6 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     }
     let (few, many) = (&both[0], &both[1]);
     vec![
-        Figure::new("rate_ingest_alone_fanout20", many.ingest_rate, "deliveries/s"),
-        Figure::new("rate_dispatcher_alone", few.dispatch_rate, "deliveries/s"),
-        Figure::new("rate_dispatcher_alone_backlog_200000", many.dispatch_rate, "deliveries/s"),
         Figure::new("growth_backlog_20000_cpu", few.cpu, "us/delivery"),
         Figure::new("growth_backlog_200000_cpu", many.cpu, "us/delivery"),
         Figure::new("growth_backlog", many.cpu / few.cpu, "ratio").at_most(MOST),
@@ -59,29 +52,23 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 async fn halves(environment: &Environment<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
     let load = environment.events(tenants, SMALL);
     environment.start("event-ingest").await;
-    let (first, usage, began) = (first_id_from_now(), environment.usage(), Instant::now());
+    let (first, usage) = (first_id_from_now(), environment.usage());
     environment.bench.publisher.flood(&load, jobs / FAN_OUT).await;
     waiting(environment, first, jobs).await;
-    let ingest_rate = jobs as f64 / began.elapsed().as_secs_f64();
     let of_ingest = environment.usage().since(&usage).sum() / jobs as f64;
 
     let sink = &environment.bench.sink;
-    let before = sink.seen().requests;
+    let before = sink.requests();
     environment.start("dispatcher").await;
     sink.wait_for(before + SKIPPED, PATIENCE).await;
-    let (from, usage, began) = (sink.seen().requests, environment.usage(), Instant::now());
+    let (from, usage) = (sink.requests(), environment.usage());
     sink.wait_for(before + SKIPPED + COUNTED, PATIENCE).await;
-    let done = (sink.seen().requests - from) as f64;
-    let dispatch_rate = done / began.elapsed().as_secs_f64();
+    let done = (sink.requests() - from) as f64;
     let of_dispatcher = environment.usage().since(&usage).sum() / done;
     let (ingest_memory, dispatcher_memory) = (environment.peak("event-ingest"), environment.peak("dispatcher"));
-    println!(
-        "  {jobs} jobs: ingest alone {ingest_rate:.0} deliveries/s at {of_ingest:.0} us, dispatcher alone \
-         {dispatch_rate:.0}/s at {of_dispatcher:.0} us, {ingest_memory:.0} and {dispatcher_memory:.0} MB"
-    );
     environment.stop("dispatcher").await;
     sink.take("ok");
-    Halves { ingest_rate, dispatch_rate, cpu: of_ingest + of_dispatcher, ingest_memory, dispatcher_memory }
+    Halves { cpu: of_ingest + of_dispatcher, ingest_memory, dispatcher_memory }
 }
 
 /// Waits until every job is on the queue, except those of a last batch.

@@ -1,7 +1,7 @@
 //! The process of the receivers.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     convert::Infallible,
     io::BufRead,
     sync::{
@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use hyper::{HeaderMap, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpListener;
@@ -30,12 +30,8 @@ const UNREAD_FOR: Duration = Duration::from_secs(15);
 #[derive(Default)]
 struct State {
     requests: AtomicU64,
-    connections: AtomicU64,
-    unanswered: AtomicU64,
     /// Microseconds from the time in the body to the arrival, by group.
     latencies: Mutex<HashMap<String, Vec<u64>>>,
-    /// The ids of deliveries that have failed once and succeed next.
-    failed: Mutex<HashSet<Vec<u8>>>,
 }
 
 /// Serves until standard input ends. Writes the certificate to the file `ca`.
@@ -73,7 +69,6 @@ fn acceptor(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> TlsAcceptor {
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        state.connections.fetch_add(1, Relaxed);
         let (acceptor, state) = (acceptor.clone(), Arc::clone(&state));
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
@@ -107,33 +102,12 @@ impl State {
         }
         let now = unix_micros();
         let mut path = parts.uri.path().split('/').skip(1);
-        let (behaviour, mut group) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
-        let mut late = Duration::ZERO;
-        if ["late", "refuse"].contains(&behaviour) {
-            late = Duration::from_millis(group.parse().unwrap_or_default());
-            group = path.next().unwrap_or_default();
-        }
+        let (behaviour, group) = (path.next().unwrap_or_default(), path.next().unwrap_or_default());
         self.arrived(group, sent_at(&head).map_or(0, |sent| now.saturating_sub(sent)));
-        let _answered = Unanswered::new(&self);
-        let is_second = || self.requests.load(Relaxed).is_multiple_of(2);
-        if behaviour == "hang" || (behaviour == "second" && is_second()) {
+        if behaviour == "hang" {
             std::future::pending::<()>().await;
         }
-        if !late.is_zero() {
-            tokio::time::sleep(late).await;
-        }
-        let mut response = Response::new(Empty::new());
-        if ["fail", "refuse"].contains(&behaviour) || (behaviour == "once" && self.fails_first(&parts.headers)) {
-            *response.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
-        }
-        Ok(response)
-    }
-
-    /// Whether this is the first attempt of its delivery.
-    fn fails_first(&self, headers: &HeaderMap) -> bool {
-        let id = headers.get("x-service-webhook-id").map(|id| id.as_bytes().to_vec()).unwrap_or_default();
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        !failed.remove(&id) && failed.insert(id)
+        Ok(Response::new(Empty::new()))
     }
 
     fn arrived(&self, group: &str, latency: u64) {
@@ -150,9 +124,7 @@ impl State {
         let (verb, group) = question.split_once(' ').unwrap_or((question, ""));
         let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
         match verb {
-            "seen" => {
-                [&self.requests, &self.connections, &self.unanswered].map(|n| n.load(Relaxed).to_string()).join(" ")
-            }
+            "requests" => self.requests.load(Relaxed).to_string(),
             "arrived" => latencies.get(group).map_or(0, Vec::len).to_string(),
             "take" => {
                 let taken = latencies.remove(group).unwrap_or_default();
@@ -160,21 +132,5 @@ impl State {
             }
             other => panic!("an unknown question: {other}"),
         }
-    }
-}
-
-/// Counts a request until it is answered or its client goes away.
-struct Unanswered<'s>(&'s State);
-
-impl<'s> Unanswered<'s> {
-    fn new(state: &'s State) -> Self {
-        state.unanswered.fetch_add(1, Relaxed);
-        Self(state)
-    }
-}
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        self.0.unanswered.fetch_sub(1, Relaxed);
     }
 }
