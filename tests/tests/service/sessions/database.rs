@@ -154,7 +154,7 @@ async fn refused_until_unknown(stranger: Api, crowded: Arc<AtomicUsize>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_unknown_sessions_leaves_connections_to_known_ones() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let system = TestSystem::serving(Options::default().impatient(), [Service::Api]).await;
     let known = system.admin(Uuid::new_v4()).await;
     assert_eq!(known.get(LIST).await.status, 200);
     // Of the four connections in tests, session look-ups have two, and unknown sessions one of these.

@@ -106,7 +106,7 @@ async fn the_console_has_tokens_of_its_own_and_its_refreshes_say_when_nothing_is
 /// before: in the order of their arrival, this one would wait for a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_does_not_wait_for_all_that_others_have_asked_for() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let system = TestSystem::serving(Options::default().impatient(), [Service::Api]).await;
     let quiet = system.admin(Uuid::new_v4()).await;
     let mut logs = Vec::new();
     // Each of them may be ahead by one call, and a call waits for five seconds.
