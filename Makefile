@@ -17,7 +17,7 @@ TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
 WITHOUT_SERVERS := workspace start it memory wiped ops process settings
 ON_SERVERS := outages service tools real
-# End-to-end tests at the same time. With six, the test of a broker without memory meets slow webhooks and waits in vain.
+# End-to-end tests at the same time. With six, a webhook is slow before the broker's memory ends, and a test fails.
 THREADS ?= 2
 
 help:
@@ -76,7 +76,7 @@ lint: toolchain ## Check format, clippy, documentation and scripts
 
 test: toolchain ## Run every test on real servers (SKIP='chromium php' leaves out what needs these tools)
 	@deploy/local/tools $(TOOLS)
-	@mkdir -p target && rm -rf target/skipped target/tests
+	@rm -rf target/tests
 	@$(MAKE) --no-print-directory unit
 	@RUST_TEST_THREADS=$(THREADS) $(WITH_STACK) deploy/local/it --programs $(ON_SERVERS)
 
