@@ -28,19 +28,36 @@ enum Fate {
 }
 use Fate::{Address, Invalid, Loopback, Nowhere};
 
-/// The spellings of addresses, and the carriers of one address in another. `domain::address` has each kind of address.
 const LITERALS: &[(&str, Fate)] = &[
     // IPv4 in the spellings of the URL standard.
     ("https://127.0.0.1:{}/", Address("loopback")),
     ("https://127.0.0.1.:{}/", Address("loopback")),
     ("https://127.1:{}/", Address("loopback")),
+    ("https://127.0.1:{}/", Address("loopback")),
     ("https://2130706433:{}/", Address("loopback")),
     ("https://0x7f000001:{}/", Address("loopback")),
     ("https://0X7F.0x0.0X0.0x1:{}/", Address("loopback")),
+    ("https://0x7f.1:{}/", Address("loopback")),
     ("https://017700000001:{}/", Address("loopback")),
     ("https://0177.0.0.01:{}/", Address("loopback")),
+    ("https://0177.0x0.0.1:{}/", Address("loopback")),
+    ("https://127.255.255.254:{}/", Address("loopback")),
     ("https://0:{}/", Address("this network")),
+    ("https://0.0.0.0:{}/", Address("this network")),
+    ("https://0x0.0:{}/", Address("this network")),
+    ("https://10.0.0.1:{}/", Address("private")),
+    ("https://0xa.1:{}/", Address("private")),
+    ("https://172.16.0.1:{}/", Address("private")),
+    ("https://3232235777:{}/", Address("private")),
     ("https://169.254.169.254:{}/latest/meta-data/", Address("link-local")),
+    ("https://2852039166:{}/", Address("link-local")),
+    ("https://0xA9FEA9FE:{}/", Address("link-local")),
+    ("https://0251.0376.0251.0376:{}/", Address("link-local")),
+    ("https://100.64.0.1:{}/", Address("shared by carrier-grade NAT")),
+    ("https://192.0.0.192:{}/", Address("protocol assignments")),
+    ("https://198.18.0.1:{}/", Address("benchmarking")),
+    ("https://224.0.0.1:{}/", Address("multicast")),
+    ("https://4294967295:{}/", Address("reserved")),
     // Text that decodes or maps to an address.
     ("https://127%2E0%2e0%2E1:{}/", Address("loopback")),
     ("https://%31%32%37.0.0.1:{}/", Address("loopback")),
@@ -52,27 +69,41 @@ const LITERALS: &[(&str, Fate)] = &[
     ("https://1\u{ad}27.0.0.1:{}/", Address("loopback")),
     // IPv6 in every spelling.
     ("https://[::1]:{}/", Address("loopback")),
+    ("https://[0:0:0:0:0:0:0:1]:{}/", Address("loopback")),
     ("https://[0000:0000:0000:0000:0000:0000:0000:0001]:{}/", Address("loopback")),
+    ("https://[::0.0.0.1]:{}/", Address("loopback")),
     ("https://[::]:{}/", Address("unspecified")),
+    ("https://[fc00::1]:{}/", Address("unique local")),
     ("https://[FD00:EC2::254]:{}/", Address("unique local")),
     ("https://[fe80::1]:{}/", Address("link-local")),
+    ("https://[FEC0::1]:{}/", Address("site-local")),
+    ("https://[ff02::1]:{}/", Address("multicast")),
+    ("https://[100::1]:{}/", Address("discard")),
+    ("https://[2001:db8::1]:{}/", Address("documentation")),
     // IPv4 in IPv6, in each of its carriers.
     ("https://[::ffff:127.0.0.1]:{}/", Address("IPv4 mapped into IPv6")),
     ("https://[::FFFF:7F00:1]:{}/", Address("IPv4 mapped into IPv6")),
+    ("https://[0:0:0:0:0:ffff:7f00:0001]:{}/", Address("IPv4 mapped into IPv6")),
     ("https://[::127.0.0.1]:{}/", Address("IPv4 in IPv6, compatible")),
+    ("https://[::7f00:1]:{}/", Address("IPv4 in IPv6, compatible")),
     ("https://[::ffff:0:127.0.0.1]:{}/", Address("IPv4 translated into IPv6")),
     ("https://[64:ff9b::127.0.0.1]:{}/", Address("loopback")),
+    ("https://[64:FF9B::7F00:1]:{}/", Address("loopback")),
+    ("https://[64:ff9b::169.254.169.254]:{}/", Address("link-local")),
     ("https://[64:ff9b:1::127.0.0.1]:{}/", Address("IPv4 in IPv6, local NAT64")),
     ("https://[2002:7f00:1::1]:{}/", Address("IPv4 in IPv6, 6to4")),
     ("https://[2001:0:7f00:1::80ff:fffe]:{}/", Address("IPv4 in IPv6, Teredo")),
     ("https://[2606:4700::5efe:127.0.0.1]:{}/", Address("IPv4 in IPv6, ISATAP")),
+    ("https://[2606:4700::200:5efe:7f00:1]:{}/", Address("IPv4 in IPv6, ISATAP")),
     // The name that is an address.
     ("https://localhost:{}/", Loopback),
+    ("https://LOCALHOST:{}/", Loopback),
     ("https://LocalHost.:{}/", Loopback),
     ("https://a.b.localhost:{}/", Loopback),
     ("https://%6c%6F%63alhost:{}/", Loopback),
     ("https://\u{ff4c}\u{ff4f}\u{ff43}\u{ff41}\u{ff4c}host:{}/", Loopback),
     ("https://local\u{ad}host:{}/", Loopback),
+    ("https://local\u{200b}host:{}/", Loopback),
     // URLs in which one host may be read as another.
     ("https://127.0.0.1:{}\\@public.example/", Address("loopback")),
     ("https://127.0.0.1:{}?@public.example/", Address("loopback")),
@@ -83,6 +114,9 @@ const LITERALS: &[(&str, Fate)] = &[
     ("https://public.example\\@127.0.0.1:{}/", Nowhere),
     ("https://127.0.0.1.public.example:{}/", Nowhere),
     ("https://public.example@127.0.0.1:{}/", Invalid("credentials_in_url")),
+    ("https://public.example:443@127.0.0.1:{}/", Invalid("credentials_in_url")),
+    ("https://public.example%2f@127.0.0.1:{}/", Invalid("credentials_in_url")),
+    ("http://127.0.0.1:{}/", Invalid("not_https")),
     ("file://127.0.0.1:{}/", Invalid("invalid_url")),
     ("gopher://127.0.0.1:{}/", Invalid("not_https")),
     // Text that is no host at all.
@@ -98,17 +132,41 @@ const LITERALS: &[(&str, Fate)] = &[
     ("https://127.0.0.08:{}/", Invalid("invalid_url")),
     ("https://public.example%00.127.0.0.1:{}/", Invalid("invalid_url")),
     ("https://127.0.0.1%0d%0aHost:x:{}/", Invalid("invalid_url")),
+    ("https://local\thost:{}/", Invalid("invalid_url")),
+    ("https://127.0.\n0.1:{}/", Invalid("invalid_url")),
+    (" https://127.0.0.1:{}/", Invalid("invalid_url")),
 ];
 
 /// A name, the name server's addresses for it, and their kind. None leads to a connection.
 const NAMES: &[(&str, &[&str], &str)] = &[
     ("loopback", &["127.0.0.1"], "loopback"),
+    ("other-loopback", &["127.8.9.10"], "loopback"),
+    ("zero", &["0.0.0.0"], "this network"),
     ("private-a", &["10.1.2.3"], "private"),
+    ("private-b", &["172.31.0.1"], "private"),
+    ("private-c", &["192.168.0.1"], "private"),
     ("metadata", &["169.254.169.254"], "link-local"),
+    ("shared", &["100.127.0.1"], "shared by carrier-grade NAT"),
+    ("assigned", &["192.0.0.8"], "protocol assignments"),
+    ("documented", &["203.0.113.1"], "documentation"),
+    ("benchmarked", &["198.19.0.1"], "benchmarking"),
+    ("multicast", &["239.0.0.1"], "multicast"),
+    ("broadcast", &["255.255.255.255"], "reserved"),
     ("loopback-6", &["::1"], "loopback"),
+    ("unspecified-6", &["::"], "unspecified"),
     ("mapped", &["::ffff:127.0.0.1"], "IPv4 mapped into IPv6"),
+    ("compatible", &["::127.0.0.1"], "IPv4 in IPv6, compatible"),
+    ("translated", &["::ffff:0:7f00:1"], "IPv4 translated into IPv6"),
     ("nat64", &["64:ff9b::7f00:1"], "loopback"),
+    ("local-nat64", &["64:ff9b:1::7f00:1"], "IPv4 in IPv6, local NAT64"),
+    ("six-to-four", &["2002:7f00:1::"], "IPv4 in IPv6, 6to4"),
+    ("teredo", &["2001::7f00:1"], "IPv4 in IPv6, Teredo"),
+    ("isatap", &["2606:4700::5efe:7f00:1"], "IPv4 in IPv6, ISATAP"),
     ("unique-local", &["fd00::1"], "unique local"),
+    ("link-local-6", &["fe80::1"], "link-local"),
+    ("site-local", &["fec0::1"], "site-local"),
+    ("multicast-6", &["ff02::1"], "multicast"),
+    ("reserved-6", &["4000::1"], "reserved"),
     ("both-families", &["127.0.0.1", "::1"], "loopback"),
     ("many-kinds", &["10.0.0.1", "127.0.0.1", "169.254.169.254", "fd00::1", "::1"], "private"),
 ];
@@ -147,6 +205,7 @@ fn code(url: &str) -> Result<WebhookUrl, &'static str> {
 async fn no_spelling_of_a_private_address_is_connected_to() {
     let (listener, name_server) = (loopback().await, NameServer::start(|_, _| Say::NoSuchName).await);
     let egress = strict(&name_server);
+    assert!(LITERALS.len() >= 60);
     for (pattern, fate) in LITERALS {
         let url = pattern.replace("{}", &listener.address.port().to_string());
         match fate {
