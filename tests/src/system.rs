@@ -39,7 +39,7 @@ pub struct Options {
     pub schedule: &'static str,
     /// `egress.timeout`
     pub timeout: &'static str,
-    /// How long the API lets a call's statement take: generous, as tests must not depend on speed.
+    /// The longest time of a call's statement in the API. The default is generous: no test may depend on speed.
     pub one_request: Duration,
     /// The number of dispatchers.
     pub dispatchers: usize,

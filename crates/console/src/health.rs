@@ -159,7 +159,7 @@ pub(crate) mod tests {
 
     pub(crate) const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
-    /// The frame of a page whose names are as long as these.
+    /// The frame of a page for this user, with this token.
     pub(crate) fn frame(user: &str, token: &str) -> crate::Frame {
         let (user, token) = (user.to_owned(), token.to_owned());
         let tenant = uuid::Uuid::nil().into();

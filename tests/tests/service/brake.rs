@@ -18,7 +18,7 @@ use end_to_end::{
     processes::Process,
     receiver::{Receiver, always},
     system::{Options, Service, Subscriber, TestSystem, metric},
-    wait::{SOON, eventually},
+    wait::{SOON, until},
 };
 use futures_util::future::join_all;
 use time::OffsetDateTime;
@@ -70,7 +70,7 @@ impl Names {
         self.0.store(how, SeqCst);
     }
 
-    /// A name server for all receivers. Those whose names begin with `internal` are always well.
+    /// A name server for all receivers. Receivers with a name that begins with `internal` are always well.
     async fn server(&self) -> NameServer {
         let how = self.clone();
         NameServer::start(move |name, _| match how.0.load(SeqCst) {
@@ -148,7 +148,7 @@ impl World {
     }
 
     async fn until_count(&self, count: i64, what: &str) {
-        eventually(what, LONG, || async { (self.count(what).await == count).then_some(()) }).await;
+        until(what, LONG, || async { self.count(what).await == count }).await;
     }
 
     async fn until_dropped(&self, count: usize) {
@@ -215,9 +215,8 @@ async fn dispatcher(variables: &Environment) -> Process {
     Process::start("dispatcher", variables).await
 }
 
-async fn until(ops: SocketAddr, name: &str, value: f64) {
-    eventually(&format!("{name} is {value}"), LONG, || async { (metric(ops, name).await == value).then_some(()) })
-        .await;
+async fn until_metric(ops: SocketAddr, name: &str, value: f64) {
+    until(&format!("{name} is {value}"), LONG, || async { metric(ops, name).await == value }).await;
 }
 
 async fn assert_no_brake(dispatcher: &Process) {
@@ -234,7 +233,7 @@ async fn assert_no_page(dispatcher: &Process) {
 async fn survives(world: World, ends: impl AsyncFnOnce(Process) -> Process) {
     let (began, ops) = (Instant::now(), world.dispatcher.ops);
     world.publish(2).await;
-    until(ops, BRAKED, 1.0).await;
+    until_metric(ops, BRAKED, 1.0).await;
     println!("{BRAKED} after {:?}", began.elapsed());
     let used_up = world.count("deliveries WHERE state <> 'succeeded' AND attempts NOT BETWEEN 1 AND 2").await;
     assert_eq!(used_up, 0, "the outage costs one or two attempts");
@@ -243,23 +242,21 @@ async fn survives(world: World, ends: impl AsyncFnOnce(Process) -> Process) {
     upstream.wait_ready(&names.events(), 0, LONG).await;
     assert_eq!(metric(ops, "webhooks_ready ").await, 1.0, "a braked dispatcher is well");
     world.until_count(1, "brakes WHERE reason = 'no_answer'").await;
-    // It asks and renews for a while: the jobs stay where they are, also those of further attempts.
+    // The dispatcher asks another page: the jobs stay where they are, also those of further attempts.
     let probes = metric(ops, PROBES).await;
-    let asks = || async { (metric(ops, PROBES).await > probes).then_some(()) };
-    eventually("another page", LONG, asks).await;
+    until("another page", LONG, || async { metric(ops, PROBES).await > probes }).await;
     upstream.wait_ready(&names.main(), 3 * RECEIVERS as u32, LONG).await;
     let counts = upstream.delivery_counts(&names.main()).await;
     assert!(counts.iter().all(|count| *count <= 3), "{counts:?}");
     let World { dispatcher, receivers, system, .. } = world;
     let dispatcher = ends(dispatcher).await;
     join_all(receivers.iter().map(|receiver| receiver.wait_for(4, LONG))).await;
-    until(dispatcher.ops, BRAKED, 0.0).await;
+    until_metric(dispatcher.ops, BRAKED, 0.0).await;
     for receiver in &receivers {
         assert_eq!(receiver.received_once().len(), 4);
     }
     let succeeded = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    let all = || async { (system.count(succeeded).await == 4 * RECEIVERS as i64).then_some(()) };
-    eventually("all succeed", LONG, all).await;
+    until("all succeed", LONG, || async { system.count(succeeded).await == 4 * RECEIVERS as i64 }).await;
 }
 
 /// One that starts meanwhile, or after the only one was stopped, has not to find out at the cost of its jobs.
@@ -274,12 +271,12 @@ async fn survives_names(how: u8, is_stopped: bool) {
             lives_on = Some(first);
         }
         let other = dispatcher(&variables).await;
-        until(other.ops, BRAKED, 1.0).await;
+        until_metric(other.ops, BRAKED, 1.0).await;
         assert_eq!(metric(other.ops, "webhooks_ledger_read_batch_size_count").await, 0.0);
         names.set(Names::WELL);
-        until(other.ops, BRAKED, 0.0).await;
+        until_metric(other.ops, BRAKED, 0.0).await;
         if let Some(first) = &lives_on {
-            until(first.ops, BRAKED, 0.0).await;
+            until_metric(first.ops, BRAKED, 0.0).await;
         }
         other
     };
@@ -322,7 +319,7 @@ async fn at_a_hundred_deliveries_a_second_seconds_are_enough() {
     let began = Instant::now();
     tokio::select! {
         () = world.publish_steadily(Duration::from_millis(15)) => {}
-        () = until(world.dispatcher.ops, BRAKED, 1.0) => {}
+        () = until_metric(world.dispatcher.ops, BRAKED, 1.0) => {}
     }
     println!("braked after {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
@@ -337,9 +334,9 @@ async fn a_dead_platform_is_charged_and_stops_nobody() {
     let tenant = world.add(&url(&healthy, "one")).await;
     world.stop_receivers().await;
     world.publish(2).await;
-    eventually("a page reaches somebody", LONG, || async {
+    until("a page reaches somebody", LONG, || async {
         assert_no_brake(&world.dispatcher).await;
-        (metric(world.dispatcher.ops, HARMLESS).await >= 1.0).then_some(())
+        metric(world.dispatcher.ops, HARMLESS).await >= 1.0
     })
     .await;
     world.until_dropped(2 * RECEIVERS).await;
@@ -364,7 +361,7 @@ async fn a_platform_of_200_tenants_that_was_dead_already_is_not_even_probed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_dispatcher_without_a_way_out_brakes() {
-    // An odd number, as the jobs go to the two in turn: each of them meets every receiver.
+    // An odd number of receivers: the jobs go to the two dispatchers in turn, so each dispatcher calls every receiver.
     let world = World::start(SCHEDULE, RECEIVERS + 1, 1, &QUICK).await;
     let (names, mut variables) = (Names::default(), world.variables.clone());
     let silent = names.server().await;
@@ -372,7 +369,7 @@ async fn only_the_dispatcher_without_a_way_out_brakes() {
     names.set(Names::SILENT);
     let without = dispatcher(&variables).await;
     world.publish(10).await;
-    until(without.ops, BRAKED, 1.0).await;
+    until_metric(without.ops, BRAKED, 1.0).await;
     world.publish(10).await;
     world.wait_for(21).await;
     world.until_succeeded(21).await;
@@ -385,7 +382,7 @@ async fn each_of_three_dispatchers_without_a_way_out_brakes() {
     let world = World::start(SCHEDULE, TENANTS, EACH, &QUICK).await;
     let (second, third) = tokio::join!(dispatcher(&world.variables), dispatcher(&world.variables));
     world.names.set(Names::SILENT);
-    let all = [&world.dispatcher, &second, &third].map(|one| until(one.ops, BRAKED, 1.0));
+    let all = [&world.dispatcher, &second, &third].map(|one| until_metric(one.ops, BRAKED, 1.0));
     tokio::select! {
         () = world.publish_steadily(Duration::from_millis(300)) => {}
         _ = join_all(all) => {}
@@ -406,8 +403,8 @@ async fn while_half_of_the_destinations_are_dead_nobody_brakes() {
             join_all(well.iter().map(|(_, receiver)| receiver.wait_for(published + 1, SOON))).await;
         }
     };
-    let dropped = eventually("the first ones are dropped", LONG, || async {
-        (world.count("deliveries WHERE state = 'dropped'").await >= dead.len() as i64).then_some(())
+    let dropped = until("the first ones are dropped", LONG, || async {
+        world.count("deliveries WHERE state = 'dropped'").await >= dead.len() as i64
     });
     tokio::select! {
         () = events => {}
@@ -463,10 +460,10 @@ async fn a_canary_that_can_be_reached_proves_a_way_out() {
 async fn an_unreachable_canary_brakes_for_one_tenant_until_there_is_nobody_to_ask() {
     let (world, _canary) = with_canary(false).await;
     world.publish(1).await;
-    until(world.dispatcher.ops, BRAKED, 1.0).await;
+    until_metric(world.dispatcher.ops, BRAKED, 1.0).await;
     world.until_count(1, "brakes WHERE reason = 'no_answer'").await;
     world.system.sql("UPDATE webhooks SET is_active = false").await;
-    until(world.dispatcher.ops, BRAKED, 0.0).await;
+    until_metric(world.dispatcher.ops, BRAKED, 0.0).await;
     world.until_count(0, "brakes").await;
 }
 
@@ -492,7 +489,7 @@ async fn an_operators_brake_stops_all_dispatchers_until_it_is_released() {
     // A dispatcher that starts meanwhile begins nothing either.
     for _ in 0..2 {
         let ops = system.start(Service::Dispatcher).await;
-        until(ops, r#"webhooks_brake{reason="operator"}"#, 1.0).await;
+        until_metric(ops, r#"webhooks_brake{reason="operator"}"#, 1.0).await;
     }
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;
@@ -522,8 +519,8 @@ async fn an_operators_brake_is_seen_within_three_seconds_while_jobs_hold_all_oth
     system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
     system.wait_for_locked_out(1).await;
     system.ledger_as("operator", 1).brake_all("a test").await.unwrap();
-    eventually("it is seen", Duration::from_secs(3), || async {
-        (metric(ops, r#"webhooks_brake{reason="operator"}"#).await == 1.0).then_some(())
+    until("the brake is seen", Duration::from_secs(3), || async {
+        metric(ops, r#"webhooks_brake{reason="operator"}"#).await == 1.0
     })
     .await;
     drop(lock);

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::delivery::plans::{first_page, reads};
 
-/// Real rows of one webhook in one day, of which every tenth is another's. The statistics are set to 15 times as many.
+/// Real rows of one day. Every tenth row belongs to another webhook. The statistics are set to 15 times as many.
 const ROWS: u32 = 100_000;
 const TIMES: u32 = 15;
 
@@ -29,7 +29,7 @@ const SESSION: [(&str, &str); 5] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// An id for row `i`, in the order of the rows: today's, four in three seconds.
+/// An id of today for row `i`, in the order of the rows: four ids in three seconds.
 const ID: &str = "(lpad(to_hex((extract(epoch FROM date_trunc('day', now(), 'UTC')) * 1000)::bigint + i * 750), 12, '0') \
      || '8' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid";
 
