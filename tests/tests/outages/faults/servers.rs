@@ -6,9 +6,10 @@ use end_to_end::{
     events::Event,
     history::{held, made},
     processes::Process,
-    receiver::{Reply, always, behaviour},
+    receiver::{Receiver, Reply, always, behaviour},
     servers::{PrivateServers, Server},
-    system::{Options, Subscriber, TestSystem, metric, wait_ready},
+    system::{Options, Subscriber, System, TestSystem, metric, wait_ready},
+    upstream::Upstream,
     wait::until,
 };
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use crate::faults::{
     wait_unready,
 };
 
-/// The attempts that fail while the broker is out of memory.
+/// The attempts that fail while the broker takes no messages.
 const FAILING: usize = 8;
 /// The held jobs that are released while the database dies.
 const HELD: usize = 300;
@@ -39,6 +40,19 @@ async fn all_ready(processes: &Processes) {
         wait_ready(process.ops).await;
     }
     println!("ready after {:.1} s", began.elapsed().as_secs_f64());
+}
+
+/// Makes attempts that wait. They fail when the token is cancelled, so that their retries are to be published, and succeed
+/// the next time.
+async fn failing(system: &System) -> (Receiver, CancellationToken) {
+    let fail = CancellationToken::new();
+    let gate = fail.clone();
+    let fails = behaviour(move |_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).once(&gate));
+    let Subscriber { tenant, receiver, .. } = system.subscriber(fails).await;
+    // Over a connection of its own: the broker has closed the system's.
+    Upstream::of(system).publish(&Event::closed(tenant, FAILING)).await;
+    receiver.wait_for(FAILING, LONG).await;
+    (receiver, fail)
 }
 
 /// Restores the broker's memory limit, however the test ends.
@@ -66,17 +80,11 @@ async fn whatever_the_broker_does_nothing_is_lost_and_every_process_comes_back_b
     let processes = Processes::start(&system).await;
     let Processes { api, ingest, dispatcher, .. } = &processes;
     let storm = Storm::prepare(&system).await;
-    // Attempts that fail once the alarm is raised: their retries are to be published.
-    let failing = CancellationToken::new();
-    let gate = failing.clone();
-    let fails = behaviour(move |_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).once(&gate));
-    let Subscriber { tenant, receiver, .. } = system.subscriber(fails).await;
-    system.upstream.publish(&Event::closed(tenant, FAILING)).await;
-    receiver.wait_for(FAILING, LONG).await;
+    let (_failing, fail) = failing(&system).await;
     let publishing = storm.publish();
     storm.steady.wait_for(1, LONG).await;
     let alarm = MemoryAlarm::raise(&servers);
-    failing.cancel();
+    fail.cancel();
     assert_eq!(wait_unready(dispatcher, "broker").await, "blocked by the broker");
     assert_eq!(said(dispatcher, "consumer").await.1, "ok", "consuming goes on");
     assert!(!storm.upstream().confirms(storm.first()).await, "the broker takes no messages");
@@ -97,8 +105,10 @@ async fn whatever_the_broker_does_nothing_is_lost_and_every_process_comes_back_b
     all_ready(&processes).await;
 
     storm.steady.wait_for(points[1], LONG).await;
+    let (_failing, fail) = failing(&system).await;
     let failures = publish_failures(dispatcher).await;
     servers.freeze(Server::Rabbitmq);
+    fail.cancel();
     until("a confirm did not come in time", LONG, || async { publish_failures(dispatcher).await > failures }).await;
     assert!(storm.unfinished().await > 0, "it was frozen in the middle");
     servers.thaw(Server::Rabbitmq);

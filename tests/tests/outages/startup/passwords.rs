@@ -48,9 +48,8 @@ async fn passwords_that_are_changed_at_the_servers_and_in_their_files_need_no_re
     servers.rabbitmqctl(&["add_user", USER, FIRST]);
     servers.rabbitmqctl(&["set_permissions", "-p", "/", USER, ".*", ".*", ".*"]);
     // As an operator restricts the service: to the seven routing keys.
-    let keys = EventType::ALL.map(|one| one.as_str().replace('.', "\\.")).join("|");
-    let exchange = system.names.events_exchange.as_str();
-    servers.rabbitmqctl(&["set_topic_permissions", USER, exchange, ".*", &format!("^({keys})$")]);
+    let (exchange, keys) = (system.names.events_exchange.as_str(), EventType::ALL.map(EventType::as_str).join("|"));
+    servers.rabbitmqctl(&["set_topic_permissions", USER, exchange, ".*", &format!("^({})$", keys.replace('.', "\\."))]);
     let folder = PathBuf::from(&system.variables["WEBHOOKS__EGRESS__EXTRA_CA_FILE"]).parent().unwrap().to_owned();
     let [database, broker] = ["database", "broker"].map(|server| folder.join(format!("{server}-password")));
     let write = |password: &str| {
