@@ -1,20 +1,14 @@
 //! Several brokers that are one cluster, and a primary database with a synchronous standby (`deploy/local/cluster`).
 
-use std::{
-    fmt,
-    path::PathBuf,
-    process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::fmt;
 
-use crate::servers::{Servers, from_env_file, guardian, repository};
+use crate::servers::{Servers, Stack};
 
 /// A private cluster that a test may break. It is removed when dropped, or when this program ends in any way.
 pub struct Cluster {
-    folder: PathBuf,
+    stack: Stack,
     servers: Servers,
     has_hosts: bool,
-    guardian: Child,
 }
 
 /// A node, by its number.
@@ -35,8 +29,6 @@ impl fmt::Display for Node {
     }
 }
 
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
 impl Cluster {
     /// Starts all nodes. With three brokers and two databases that takes about 30 s.
     ///
@@ -44,17 +36,10 @@ impl Cluster {
     /// When they do not start.
     #[must_use]
     pub fn start(brokers: usize, databases: usize) -> Self {
-        let name = format!("cluster-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = repository().join("target/tmp").join(name);
-        std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
-        let servers = Servers { database_url: String::new(), amqp_url: String::new() };
-        let mut this = Self { guardian: guardian("cluster", &folder), folder, servers, has_hosts: false };
-        this.run(&["up", &brokers.to_string(), &databases.to_string()]);
-        let find = |name| from_env_file(&this.folder.join("env"), name).expect("the script writes its env file");
-        let servers = Servers { database_url: find("DATABASE_URL"), amqp_url: find("AMQP_URL") };
-        this.has_hosts = find("CLUSTER_HOSTS") == "namespaces";
-        this.servers = servers;
-        this
+        let stack = Stack::new("cluster");
+        stack.run(&["up", &brokers.to_string(), &databases.to_string()]);
+        let has_hosts = stack.variable("CLUSTER_HOSTS") == "namespaces";
+        Self { servers: stack.servers(), has_hosts, stack }
     }
 
     /// The addresses of all nodes.
@@ -69,42 +54,42 @@ impl Cluster {
 
     /// Kills a node with `kill -9`.
     pub fn kill(&self, node: Node) {
-        self.run(&["kill", &node.to_string()]);
+        self.stack.run(&["kill", &node.to_string()]);
     }
 
     /// Starts a node that was killed, on its data, and waits until it answers.
     pub fn restart(&self, node: Node) {
-        self.run(&["start", &node.to_string()]);
+        self.stack.run(&["start", &node.to_string()]);
     }
 
     /// Sends SIGSTOP: the node keeps its connections and answers nothing.
     pub fn freeze(&self, node: Node) {
-        self.run(&["pause", &node.to_string()]);
+        self.stack.run(&["pause", &node.to_string()]);
     }
 
     /// Sends SIGCONT.
     pub fn thaw(&self, node: Node) {
-        self.run(&["resume", &node.to_string()]);
+        self.stack.run(&["resume", &node.to_string()]);
     }
 
     /// Takes a node's host off the network.
     pub fn cut(&self, node: Node) {
-        self.run(&["cut", &node.to_string()]);
+        self.stack.run(&["cut", &node.to_string()]);
     }
 
     /// Puts it back.
     pub fn mend(&self, node: Node) {
-        self.run(&["mend", &node.to_string()]);
+        self.stack.run(&["mend", &node.to_string()]);
     }
 
     /// Makes a standby the primary. The other database must not run.
     pub fn promote(&self, database: usize) {
-        self.run(&["promote", &Node::Database(database).to_string()]);
+        self.stack.run(&["promote", &Node::Database(database).to_string()]);
     }
 
     /// Makes a database a synchronous standby of the other one, from a new copy.
     pub fn rejoin(&self, database: usize) {
-        self.run(&["rejoin", &Node::Database(database).to_string()]);
+        self.stack.run(&["rejoin", &Node::Database(database).to_string()]);
     }
 
     /// Runs `rabbitmqctl` on a broker and returns what it prints.
@@ -112,7 +97,7 @@ impl Cluster {
     /// # Panics
     /// When it fails.
     pub fn rabbitmqctl(&self, broker: usize, arguments: &[&str]) -> String {
-        self.run(&[&["rabbitmqctl", &Node::Broker(broker).to_string(), "-q"], arguments].concat())
+        self.stack.run(&[&["rabbitmqctl", &Node::Broker(broker).to_string(), "-q"], arguments].concat())
     }
 
     /// The broker that leads a queue, as another broker knows it.
@@ -134,32 +119,8 @@ impl Cluster {
     pub fn free(&self, brokers: usize) {
         for number in 1..=brokers {
             let node = Node::Broker(number).to_string();
-            let _ = self.script(&["resume", &node]);
-            let _ = self.script(&["mend", &node]);
-        }
-    }
-
-    fn run(&self, arguments: &[&str]) -> String {
-        let output = self.script(arguments);
-        assert!(output.status.success(), "cluster {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn script(&self, arguments: &[&str]) -> Output {
-        Command::new(repository().join("deploy/local/cluster"))
-            .args(arguments)
-            .env("STACK_DIR", &self.folder)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the cluster script runs")
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        drop(self.guardian.stdin.take());
-        if !self.guardian.wait().is_ok_and(|status| status.success()) {
-            eprintln!("{} was not removed", self.folder.display());
+            let _ = self.stack.try_run(&["resume", &node]);
+            let _ = self.stack.try_run(&["mend", &node]);
         }
     }
 }

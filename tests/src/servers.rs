@@ -1,13 +1,17 @@
 //! The servers that tests use: PostgreSQL and RabbitMQ.
 
 use std::{
+    ops::Deref,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::system::Options;
 
 /// The repository's folder.
 #[must_use]
@@ -46,17 +50,88 @@ impl Servers {
     }
 }
 
-pub(crate) fn from_env_file(path: &Path, name: &str) -> Option<String> {
+fn from_env_file(path: &Path, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("export ")?.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim_matches('\'').to_owned())
 }
 
+/// A folder with private servers, and the script of `deploy/local` that runs them. They are removed when this is dropped,
+/// or when this program ends in any way.
+pub(crate) struct Stack {
+    script: &'static str,
+    folder: PathBuf,
+    guardian: Child,
+}
+
+impl Stack {
+    pub(crate) fn new(script: &'static str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{script}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = repository().join("target/tmp").join(name);
+        std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
+        Self { script, guardian: guardian(script, &folder), folder }
+    }
+
+    /// Runs the script, which must succeed. Returns what it prints.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        let output = self.try_run(arguments);
+        assert!(output.status.success(), "{} {arguments:?}: {}", self.script, String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn try_run(&self, arguments: &[&str]) -> Output {
+        Command::new(repository().join("deploy/local").join(self.script))
+            .args(arguments)
+            .env("STACK_DIR", &self.folder)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the script runs")
+    }
+
+    /// A variable that the script has written.
+    pub(crate) fn variable(&self, name: &str) -> String {
+        from_env_file(&self.folder.join("env"), name).expect("the script writes its env file")
+    }
+
+    pub(crate) fn servers(&self) -> Servers {
+        Servers { database_url: self.variable("DATABASE_URL"), amqp_url: self.variable("AMQP_URL") }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        drop(self.guardian.stdin.take());
+        if !self.guardian.wait().is_ok_and(|status| status.success()) {
+            eprintln!("{} was not removed", self.folder.display());
+        }
+    }
+}
+
 /// A private pair of servers that a test may kill. It is removed when dropped, or when this program ends in any way.
 pub struct PrivateServers {
-    folder: PathBuf,
+    stack: Stack,
     servers: Servers,
-    guardian: Child,
+}
+
+/// A pair that tests of this program share, each for itself while it has this.
+pub struct Borrowed {
+    pair: Option<PrivateServers>,
+    _permit: SemaphorePermit<'static>,
+}
+
+impl Deref for Borrowed {
+    type Target = PrivateServers;
+
+    fn deref(&self) -> &PrivateServers {
+        self.pair.as_ref().expect("it is released by `drop` alone")
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        IDLE.lock().extend(self.pair.take());
+    }
 }
 
 /// One server of the pair.
@@ -68,8 +143,10 @@ pub enum Server {
     Rabbitmq,
 }
 
-static COUNT: AtomicU32 = AtomicU32::new(0);
-static BORROWED: OnceCell<Mutex<PrivateServers>> = OnceCell::const_new();
+/// A pair takes some 300 MB of memory.
+const MAX_SHARED_PAIRS: usize = 3;
+static PERMITS: Semaphore = Semaphore::const_new(MAX_SHARED_PAIRS);
+static IDLE: Mutex<Vec<PrivateServers>> = Mutex::new(Vec::new());
 
 impl PrivateServers {
     /// Starts both servers. That takes about ten seconds.
@@ -87,24 +164,32 @@ impl PrivateServers {
     /// When they do not start.
     #[must_use]
     pub fn start_prepared(prepare: impl FnOnce(&Path)) -> Self {
-        let name = format!("stack-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = repository().join("target/tmp").join(name);
-        std::fs::create_dir_all(folder.parent().expect("it has a parent")).expect("target/tmp can be made");
-        let servers = Servers { database_url: String::new(), amqp_url: String::new() };
-        let mut this = Self { guardian: guardian("stack", &folder), folder, servers };
-        prepare(&this.folder);
-        this.stack(&["up", "--private"]);
-        this.servers = this.read();
-        this
+        let stack = Stack::new("stack");
+        prepare(&stack.folder);
+        stack.run(&["up", "--private"]);
+        Self { servers: stack.servers(), stack }
     }
 
-    /// The pair that the tests of this program share, one at a time. Both servers run, whatever the last test did.
-    pub async fn borrow() -> MutexGuard<'static, Self> {
-        let servers = BORROWED.get_or_init(async || Mutex::new(Self::start())).await.lock().await;
-        servers.thaw_anyway(Server::Postgres);
-        servers.thaw_anyway(Server::Rabbitmq);
-        servers.stack(&["up", "--private"]);
-        servers
+    /// One of the pairs that the tests of this program share. Both servers run, whatever the last test did.
+    ///
+    /// # Panics
+    /// When they do not start.
+    pub async fn borrow() -> Borrowed {
+        let permit = PERMITS.acquire().await.expect("nobody closes it");
+        let idle = IDLE.lock().pop();
+        let pair = idle.map_or_else(Self::start, |pair| {
+            pair.thaw_anyway(Server::Postgres);
+            pair.thaw_anyway(Server::Rabbitmq);
+            pair.stack.run(&["up", "--private"]);
+            pair
+        });
+        Borrowed { pair: Some(pair), _permit: permit }
+    }
+
+    /// The options of a system on these servers.
+    #[must_use]
+    pub fn options(&self, options: Options) -> Options {
+        Options { servers: Some(self.servers.clone()), ..options }
     }
 
     /// The addresses of the servers. A restart keeps the ports.
@@ -114,7 +199,7 @@ impl PrivateServers {
 
     /// Their folder.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.stack.folder
     }
 
     /// The server's root process. It and its descendants are the server.
@@ -123,14 +208,14 @@ impl PrivateServers {
     /// When it does not run.
     #[must_use]
     pub fn pid(&self, server: Server) -> u32 {
-        let file = self.folder.join("run").join(server.name());
+        let file = self.stack.folder.join("run").join(server.name());
         let text = std::fs::read_to_string(file).expect("the server runs");
         text.split(' ').next().and_then(|pid| pid.parse().ok()).expect("the stack writes its pid first")
     }
 
     /// Kills a server with `kill -9`.
     pub fn kill(&self, server: Server) {
-        self.stack(&["kill", server.name()]);
+        self.stack.run(&["kill", server.name()]);
     }
 
     /// Kills the broker and removes its data. [`PrivateServers::restart`] then starts an empty one.
@@ -139,28 +224,28 @@ impl PrivateServers {
     /// When its data cannot be removed.
     pub fn lose_brokers_disk(&self) {
         self.kill(Server::Rabbitmq);
-        std::fs::remove_dir_all(self.folder.join("rabbitmq/data")).expect("the data can be removed");
+        std::fs::remove_dir_all(self.stack.folder.join("rabbitmq/data")).expect("the data can be removed");
     }
 
     /// Starts a server that was killed or stopped, on the same data, and waits until it answers.
     pub fn restart(&self, server: Server) {
-        self.stack(&["start", server.name()]);
-        assert!(self.read() == self.servers, "the port of {} was taken meanwhile", server.name());
+        self.stack.run(&["start", server.name()]);
+        assert!(self.stack.servers() == self.servers, "the port of {} was taken meanwhile", server.name());
     }
 
     /// Sends SIGSTOP: the server keeps its connections and answers nothing.
     pub fn freeze(&self, server: Server) {
-        self.stack(&["pause", server.name()]);
+        self.stack.run(&["pause", server.name()]);
     }
 
     /// Sends SIGCONT.
     pub fn thaw(&self, server: Server) {
-        self.stack(&["resume", server.name()]);
+        self.stack.run(&["resume", server.name()]);
     }
 
     /// Sends SIGCONT and ignores errors.
     pub fn thaw_anyway(&self, server: Server) {
-        let _ = self.script(&["resume", server.name()]);
+        let _ = self.stack.try_run(&["resume", server.name()]);
     }
 
     /// Runs `rabbitmqctl` on the broker and returns what it prints.
@@ -168,7 +253,7 @@ impl PrivateServers {
     /// # Panics
     /// When it fails.
     pub fn rabbitmqctl(&self, arguments: &[&str]) -> String {
-        self.stack(&[&["rabbitmqctl", "-q"], arguments].concat())
+        self.stack.run(&[&["rabbitmqctl", "-q"], arguments].concat())
     }
 
     /// Starts the broker's management API, until the broker's next start, and returns its address.
@@ -176,7 +261,7 @@ impl PrivateServers {
     /// # Panics
     /// When it does not start.
     pub fn management(&self) -> String {
-        let plugins = self.folder.join("rabbitmq/enabled_plugins");
+        let plugins = self.stack.folder.join("rabbitmq/enabled_plugins");
         std::fs::write(&plugins, "[rabbitmq_management].").expect("the folder is ours");
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = port.expect("a free port").port();
@@ -188,6 +273,15 @@ impl PrivateServers {
         );
         self.rabbitmqctl(&["eval", &start]);
         format!("http://127.0.0.1:{port}")
+    }
+
+    /// Sets the size of the largest message that the broker accepts, in bytes. A channel reads it when it is opened.
+    pub fn limit_messages(&self, bytes: usize) {
+        // RabbitMQ 3.10 reads the first, 4.0 the second.
+        let set = format!(
+            "application:set_env(rabbit, max_message_size, {bytes}), persistent_term:put(max_message_size, {bytes})."
+        );
+        self.rabbitmqctl(&["eval", &set]);
     }
 
     /// The number of messages in a queue, ready or unacknowledged. Asks the queue, because the broker's lists are
@@ -202,41 +296,11 @@ impl PrivateServers {
         );
         self.rabbitmqctl(&["eval", &ask]).trim().parse().expect("a number")
     }
-
-    fn read(&self) -> Servers {
-        let file = self.folder.join("env");
-        let find = |name| from_env_file(&file, name).expect("the stack writes its env file");
-        Servers { database_url: find("DATABASE_URL"), amqp_url: find("AMQP_URL") }
-    }
-
-    fn stack(&self, arguments: &[&str]) -> String {
-        let output = self.script(arguments);
-        assert!(output.status.success(), "stack {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn script(&self, arguments: &[&str]) -> Output {
-        Command::new(repository().join("deploy/local/stack"))
-            .args(arguments)
-            .env("STACK_DIR", &self.folder)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the stack script runs")
-    }
-}
-
-impl Drop for PrivateServers {
-    fn drop(&mut self) {
-        drop(self.guardian.stdin.take());
-        if !self.guardian.wait().is_ok_and(|status| status.success()) {
-            eprintln!("{} was not removed", self.folder.display());
-        }
-    }
 }
 
 /// A process that removes the servers when its standard input ends: with this program at the latest. Their logs stay in
 /// `target/tests`.
-pub(crate) fn guardian(script: &str, folder: &Path) -> Child {
+fn guardian(script: &str, folder: &Path) -> Child {
     let logs = repository().join("target/tests").join(folder.file_name().expect("it has a name"));
     let wait = "read -r _; mkdir -p \"$1\" && cp -r \"$STACK_DIR\"/log/. \"$1\" 2>/dev/null; exec \"$0\" destroy";
     Command::new("sh")

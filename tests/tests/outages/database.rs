@@ -2,7 +2,6 @@
 //! pooler in front of it.
 
 mod clock;
-mod held;
 mod hosts;
 mod leader;
 mod read_only;

@@ -87,7 +87,7 @@ async fn until_well(system: &System) -> Report {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_wrong_with_a_service_that_runs() {
+async fn nothing_is_wrong_with_a_service_that_runs_and_a_user_without_a_limit_of_connections_gets_one() {
     let system = TestSystem::running(Options::default()).await;
     let webhooks = system.admin(Uuid::new_v4()).await;
     webhooks.create("https://example.com/hook", &["quote.closed"]).await;
@@ -115,6 +115,24 @@ async fn nothing_is_wrong_with_a_service_that_runs() {
         let (_, login) = secret.split_once("://").unwrap().1.split_once('@').unwrap().0.split_once(':').unwrap();
         assert!(!report.screen.contains(login), "{}", report.screen);
     }
+
+    // A user without a limit of connections is warned of, with the statement that sets one.
+    let (login, host) = system.database_url.split_once("://").unwrap().1.split_once('@').unwrap();
+    let (owner, user) = (login.split(':').next().unwrap(), format!("plain_{}", Uuid::new_v4().simple()));
+    system.sql(&format!("CREATE ROLE {user} LOGIN PASSWORD 'word' IN ROLE {owner}")).await;
+    let variables = system.with(&[("DATABASE__URL", &format!("postgres://{user}:word@{host}"))]);
+    let connections = async || {
+        let report = doctor(&variables).await;
+        report.checks.into_iter().find(|check| check["id"] == "database.connections").unwrap()
+    };
+    let unlimited = connections().await;
+    assert_eq!(unlimited["level"], "warning", "{unlimited}");
+    let remedy = unlimited["remedy"].as_str().unwrap();
+    assert!(remedy.starts_with(&format!("ALTER ROLE {user} CONNECTION LIMIT ")), "{remedy}");
+    system.sql(remedy).await;
+    let limited = connections().await;
+    assert_eq!((&limited["level"], &limited["remedy"]), (&"ok".into(), &Value::Null), "{limited}");
+    system.sql(&format!("DROP ROLE {user}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,11 +274,18 @@ async fn what_is_away_hides_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
+async fn limits_policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
     let servers = PrivateServers::borrow().await;
-    let options = Options { servers: Some(servers.servers().clone()), ..Options::default() };
-    let system = TestSystem::running(options).await;
-    until_well(&system).await;
+    let system = TestSystem::running(servers.options(Options::default())).await;
+    let report = until_well(&system).await;
+    assert!(report.of("ok").any(|id| id == "broker.message_size"), "{}", report.screen);
+    // The default of RabbitMQ 3.
+    servers.limit_messages(128 * 1024 * 1024);
+    let report = doctor(&system.variables).await;
+    servers.limit_messages(1024 * 1024);
+    assert_eq!((report.code, report.of("warning").any(|id| id == "broker.message_size")), (0, true));
+    assert!(report.screen.contains("max_message_size = 1048576"), "{}", report.screen);
+    assert_eq!(system.upstream.ready(&system.names.unroutable()).await, 0, "its message was rolled back");
     let variables = system.with(&[("BROKER__MANAGEMENT_URL", &servers.management())]);
 
     // The policies of a queue are known with its statistics, seconds after it is declared.
@@ -313,51 +338,4 @@ async fn policies_and_alarms_are_seen_and_a_frozen_server_does_not_stop_it() {
     servers.thaw(Server::Postgres);
     assert!(report.wrong().contains(&"database.connection"), "{}", report.screen);
     assert!(report.of("ok").any(|id| id == "broker.version"), "{}", report.screen);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_accepts_messages_of_more_than_a_mebibyte_is_warned_of() {
-    let servers = PrivateServers::borrow().await;
-    // RabbitMQ 3.10 reads the first, 4.0 the second. A channel reads the limit when it is opened.
-    let limit_messages = |bytes: u32| {
-        let set = format!(
-            "application:set_env(rabbit, max_message_size, {bytes}), persistent_term:put(max_message_size, {bytes})."
-        );
-        servers.rabbitmqctl(&["eval", &set]);
-    };
-    let options = Options { servers: Some(servers.servers().clone()), ..Options::default() };
-    {
-        let system = TestSystem::running(options).await;
-        let report = until_well(&system).await;
-        assert!(report.of("ok").any(|id| id == "broker.message_size"), "{}", report.screen);
-        // The default of RabbitMQ 3.
-        limit_messages(128 * 1024 * 1024);
-        let report = doctor(&system.variables).await;
-        assert_eq!((report.code, report.of("warning").any(|id| id == "broker.message_size")), (0, true));
-        assert!(report.screen.contains("max_message_size = 1048576"), "{}", report.screen);
-        assert_eq!(system.upstream.ready(&system.names.unroutable()).await, 0, "its message was rolled back");
-    }
-    limit_messages(1024 * 1024);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_a_limit_of_connections_is_warned_of_with_the_statement_that_sets_one() {
-    let system = TestSystem::running(Options::default()).await;
-    until_well(&system).await;
-    let (login, host) = system.database_url.split_once("://").unwrap().1.split_once('@').unwrap();
-    let (owner, user) = (login.split(':').next().unwrap(), format!("plain_{}", Uuid::new_v4().simple()));
-    system.sql(&format!("CREATE ROLE {user} LOGIN PASSWORD 'word' IN ROLE {owner}")).await;
-    let variables = system.with(&[("DATABASE__URL", &format!("postgres://{user}:word@{host}"))]);
-    let connections = async || {
-        let report = doctor(&variables).await;
-        report.checks.into_iter().find(|check| check["id"] == "database.connections").unwrap()
-    };
-    let unlimited = connections().await;
-    assert_eq!(unlimited["level"], "warning", "{unlimited}");
-    let remedy = unlimited["remedy"].as_str().unwrap();
-    assert!(remedy.starts_with(&format!("ALTER ROLE {user} CONNECTION LIMIT ")), "{remedy}");
-    system.sql(remedy).await;
-    let limited = connections().await;
-    assert_eq!((&limited["level"], &limited["remedy"]), (&"ok".into(), &Value::Null), "{limited}");
-    system.sql(&format!("DROP ROLE {user}")).await;
 }

@@ -10,10 +10,9 @@ mod walks;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use domain::{EventType, Job};
+use domain::Job;
 use end_to_end::{
     api::Created,
-    events::Event,
     history::made,
     outsider::connect_any,
     receiver::Receiver,
@@ -42,12 +41,7 @@ fn patient() -> Options {
 }
 
 fn with_grace(grace: &str) -> Options {
-    let settings = [("RECONCILE__INTERVAL", "100ms".to_owned()), ("RECONCILE__GRACE", grace.to_owned())];
-    Options { settings: settings.to_vec(), ..Options::default() }
-}
-
-fn events(tenant: Uuid, count: usize) -> Vec<Event> {
-    (0..count).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect()
+    Options::with([("RECONCILE__INTERVAL", "100ms"), ("RECONCILE__GRACE", grace)])
 }
 
 /// How many jobs were enqueued again for a cause.

@@ -45,9 +45,8 @@ async fn says_read_only(ops: SocketAddr) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_only_database_is_not_ready_its_connections_are_closed_and_nothing_is_lost() {
     let servers = PrivateServers::borrow().await;
-    let options =
-        Options { servers: Some(servers.servers().clone()), ..Options::with([("RECONCILE__INTERVAL", "100ms")]) };
-    let system = TestSystem::prepared(options).await;
+    let options = Options::with([("RECONCILE__INTERVAL", "100ms")]);
+    let system = TestSystem::prepared(servers.options(options)).await;
     let mut services = Vec::new();
     for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
         services.push(system.start(service).await);

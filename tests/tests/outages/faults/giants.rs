@@ -30,25 +30,31 @@ const GIANT: usize = 16 * MIB;
 /// The most memory that ingest may take, whatever waits.
 const MOST_MEMORY: usize = 200_000_000;
 
-fn set_limit(servers: &PrivateServers, bytes: usize) {
-    // RabbitMQ 3.10 reads the first, 4.0 the second.
-    let set = format!(
-        "application:set_env(rabbit, max_message_size, {bytes}), persistent_term:put(max_message_size, {bytes})."
-    );
-    servers.rabbitmqctl(&["eval", &set]);
+/// Asserts that the broker accepts a message of this size, and none that is larger.
+async fn assert_limit(servers: &PrivateServers, most: usize) {
+    let publish = async |size: usize| {
+        let url = &servers.servers().amqp_url;
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        let (body, options) = (vec![b'x'; size], BasicPublishOptions::default());
+        channel.basic_publish("".into(), "nowhere".into(), options, &body, BasicProperties::default()).await?.await
+    };
+    assert!(publish(most).await.unwrap().is_ack());
+    let error = publish(most + 1).await.unwrap_err();
+    let refused = AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED);
+    assert!(matches!(error.kind(), ErrorKind::ProtocolError(error) if *error.kind() == refused), "{error}");
 }
 
+/// The local stack's broker refuses giants, until its limit is raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is_delivered() {
     let servers = PrivateServers::borrow().await;
-    // A channel reads the limit when it is opened.
-    set_limit(&servers, 2 * GIANT);
+    assert_limit(&servers, LIMIT).await;
+    servers.limit_messages(2 * GIANT);
     {
-        let system = TestSystem::serving(
-            Options { servers: Some(servers.servers().clone()), ..Options::default() },
-            [Service::Api, Service::Dispatcher],
-        )
-        .await;
+        let options = servers.options(Options::default());
+        let system = TestSystem::serving(options, [Service::Api, Service::Dispatcher]).await;
         let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let (proxy, ingest) = Process::start_behind_proxy(INGEST, system.variables.clone()).await;
         let idle = ingest.peak_memory();
@@ -76,22 +82,5 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
         assert_eq!(*reason, AMQPValue::LongString("data_too_large".into()));
         assert!(parked.delivery.data == giant, "the body is untouched");
     }
-    set_limit(&servers, LIMIT);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_local_stacks_broker_refuses_a_message_of_more_than_a_mebibyte() {
-    let servers = PrivateServers::borrow().await;
-    let publish = async |size: usize| {
-        let url = &servers.servers().amqp_url;
-        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
-        let channel = connection.create_channel().await.unwrap();
-        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        let (body, options) = (vec![b'x'; size], BasicPublishOptions::default());
-        channel.basic_publish("".into(), "nowhere".into(), options, &body, BasicProperties::default()).await?.await
-    };
-    assert!(publish(LIMIT).await.unwrap().is_ack());
-    let error = publish(LIMIT + 1).await.unwrap_err();
-    let refused = AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED);
-    assert!(matches!(error.kind(), ErrorKind::ProtocolError(error) if *error.kind() == refused), "{error}");
+    servers.limit_messages(LIMIT);
 }

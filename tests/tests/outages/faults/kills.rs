@@ -38,42 +38,27 @@ async fn killing_the_dispatcher_loses_nothing_and_repeats_only_what_was_in_fligh
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killing_ingest_loses_nothing_and_repeats_nothing() {
-    let system = TestSystem::prepared(Options { settings: settings(), ..Options::default() }).await;
-    let mut processes = Processes::start(&system).await;
-    let storm = Storm::prepare(&system).await;
-    let publishing = storm.publish();
-    for point in points(2, 3, storm.expected()) {
-        until("ingest is in the middle", LONG, || async { storm.stored().await >= point }).await;
-        processes.ingest.kill();
-        let made = storm.stored().await;
-        println!("killed after {made} of {} deliveries were stored", storm.expected());
-        assert!(made < storm.expected(), "it was killed in the middle");
-        processes.ingest = processes.again(INGEST).await;
-    }
-    publishing.rest().await;
-    let tally = storm.settle("ingest killed", &[&processes.dispatcher]).await;
-    assert_eq!(tally.repeated, 0, "a job that is published twice is attempted once");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killing_the_api_loses_no_webhook_that_it_had_confirmed_and_no_delivery() {
+async fn killing_ingest_and_the_api_loses_no_webhook_that_was_confirmed_and_repeats_nothing() {
     let system = TestSystem::prepared(Options { settings: settings(), ..Options::default() }).await;
     let mut processes = Processes::start(&system).await;
     let storm = Storm::prepare(&system).await;
     let late = Receiver::start(&system.ca, always(200));
     let publishing = storm.publish();
     let mut confirmed = Vec::new();
-    for point in points(3, 3, EVENTS) {
-        storm.steady.wait_for(point, LONG).await;
+    for point in points(2, 3, storm.expected()) {
+        until("ingest is in the middle", LONG, || async { storm.stored().await >= point }).await;
+        processes.ingest.kill();
         let path = format!("/late/{}", confirmed.len());
         confirmed.push(storm.admin.create(&late.url(&path), &["return_note.created"]).await.id);
         processes.api.kill();
-        processes.api = processes.again(API).await;
+        let made = storm.stored().await;
+        println!("killed after {made} of {} deliveries were stored", storm.expected());
+        assert!(made < storm.expected(), "they were killed in the middle");
+        (processes.api, processes.ingest) = tokio::join!(processes.again(API), processes.again(INGEST));
     }
     publishing.rest().await;
-    let tally = storm.settle("api killed", &[&processes.dispatcher]).await;
-    assert_eq!(tally.repeated, 0);
+    let tally = storm.settle("ingest and API killed", &[&processes.dispatcher]).await;
+    assert_eq!(tally.repeated, 0, "a job that is published twice is attempted once");
     let last = storm.event(EventType::ReturnNoteCreated).with_data(r#"{"last":true}"#);
     let is_last = |body: &[u8]| String::from_utf8_lossy(body).contains("last");
     system.upstream.publish(&[last]).await;

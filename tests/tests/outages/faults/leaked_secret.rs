@@ -170,9 +170,9 @@ async fn counted(system: &System, wanted: i64, statement: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leaked_secret_is_replaced_under_load_and_kills_without_loss_or_repetition() {
     let servers = PrivateServers::borrow().await;
-    let (schedule, timeout, of) = ("10s,20s,30s,40s,60s,80s", "3s", Some(servers.servers().clone()));
-    let options = Options { schedule, timeout, settings: settings(), servers: of, ..Options::default() };
-    let system = TestSystem::prepared(options).await;
+    let (schedule, timeout) = ("10s,20s,30s,40s,60s,80s", "3s");
+    let options = Options { schedule, timeout, settings: settings(), ..Options::default() };
+    let system = TestSystem::prepared(servers.options(options)).await;
     let mut processes = Processes::start(&system).await;
     let variables = processes.variables.clone();
     let started = |name| Process::spawn(name, &variables);

@@ -1,13 +1,18 @@
 //! The broker and the database die, freeze and fill up in the middle of 2,000 events.
 
-use std::time::{Duration, Instant};
+use std::{collections::HashSet, time::Instant};
 
 use end_to_end::{
+    events::Event,
+    history::{held, made},
     processes::Process,
+    receiver::{Receiver, Reply, always, behaviour},
     servers::{PrivateServers, Server},
-    system::{Options, TestSystem, metric, wait_ready},
+    system::{Options, Subscriber, System, TestSystem, metric, wait_ready},
+    upstream::Upstream,
     wait::until,
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::faults::{
@@ -16,9 +21,10 @@ use crate::faults::{
     wait_unready,
 };
 
-fn options(servers: &PrivateServers) -> Options {
-    Options { settings: settings(), servers: Some(servers.servers().clone()), ..Options::default() }
-}
+/// The attempts that fail while the broker takes no messages.
+const FAILING: usize = 8;
+/// The held jobs that are released while the database dies.
+const HELD: usize = 300;
 
 async fn reconnects(process: &Process) -> f64 {
     metric(process.ops, "webhooks_broker_reconnects_total").await
@@ -28,104 +34,25 @@ async fn publish_failures(process: &Process) -> f64 {
     metric(process.ops, "webhooks_broker_publish_failures_total").await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killing_the_broker_loses_nothing_and_every_process_comes_back_by_itself() {
-    let servers = PrivateServers::borrow().await;
-    let system = TestSystem::prepared(options(&servers)).await;
-    let processes = Processes::start(&system).await;
-    let storm = Storm::prepare(&system).await;
-    let publishing = storm.publish();
-    storm.steady.wait_for(points(4, 1, EVENTS)[0], LONG).await;
-    servers.kill(Server::Rabbitmq);
-    assert!(storm.unfinished().await > 0, "it was killed in the middle");
-    for process in [&processes.ingest, &processes.dispatcher] {
-        assert_eq!(wait_unready(process, "broker").await, "not connected");
-    }
-    until("api-service is ready without the broker", LONG, || async {
-        said(&processes.api, "broker").await == (200, "not connected".to_owned())
-    })
-    .await;
-    let other = system.admin(Uuid::new_v4()).await;
-    let registered = other.create(&storm.steady.url("/other"), &["quote.closed"]).await;
-    other.webhook(&registered.id).await;
-    servers.restart(Server::Rabbitmq);
-    let back = Instant::now();
-    for process in processes.all() {
-        wait_ready(process.ops).await;
-        assert!(reconnects(process).await >= 1.0, "reconnects are counted");
-    }
-    println!("ready {:.1} s after the broker", back.elapsed().as_secs_f64());
-    publishing.rest().await;
-    let tally = storm.settle("broker killed", &[&processes.dispatcher]).await;
-    assert_eq!(tally.repeated, 0, "what was in flight is not attempted again");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killing_the_database_loses_nothing_and_every_process_comes_back_by_itself() {
-    let servers = PrivateServers::borrow().await;
-    let system = TestSystem::prepared(options(&servers)).await;
-    let processes = Processes::start(&system).await;
-    let storm = Storm::prepare(&system).await;
-    let publishing = storm.publish();
-    for point in points(5, 2, EVENTS) {
-        storm.steady.wait_for(point, LONG).await;
-        servers.kill(Server::Postgres);
-        for process in processes.all() {
-            wait_unready(process, "database").await;
-        }
-        servers.restart(Server::Postgres);
-        let back = Instant::now();
-        for process in processes.all() {
-            wait_ready(process.ops).await;
-        }
-        println!("ready {:.1} s after the database", back.elapsed().as_secs_f64());
-        assert!(storm.unfinished().await > 0, "it was killed in the middle");
-    }
-    publishing.rest().await;
-    let tally = storm.settle("database killed", &[&processes.dispatcher]).await;
-    assert_eq!(tally.repeated, 0, "what was in flight is recorded when the database is back");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_is_frozen_for_longer_than_a_confirm_may_take_loses_nothing() {
-    let servers = PrivateServers::borrow().await;
-    let system = TestSystem::prepared(options(&servers)).await;
-    let processes = Processes::start(&system).await;
-    let storm = Storm::prepare(&system).await;
-    let publishing = storm.publish();
-    storm.steady.wait_for(points(6, 1, EVENTS)[0], LONG).await;
-    servers.freeze(Server::Rabbitmq);
-    let frozen = Instant::now();
-    until("a confirm did not come in time", LONG, || async { publish_failures(&processes.dispatcher).await >= 1.0 })
-        .await;
-    println!("given up {:.1} s after the freeze", frozen.elapsed().as_secs_f64());
-    assert!(storm.unfinished().await > 0, "it was frozen in the middle");
-    servers.thaw(Server::Rabbitmq);
+async fn all_ready(processes: &Processes) {
+    let began = Instant::now();
     for process in processes.all() {
         wait_ready(process.ops).await;
     }
-    publishing.rest().await;
-    let tally = storm.settle("broker frozen", &[&processes.dispatcher]).await;
-    assert_eq!(tally.repeated, 0);
+    println!("ready after {:.1} s", began.elapsed().as_secs_f64());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_the_broker_closes_are_built_again() {
-    let servers = PrivateServers::borrow().await;
-    let system = TestSystem::prepared(options(&servers)).await;
-    let processes = Processes::start(&system).await;
-    let storm = Storm::prepare(&system).await;
-    let publishing = storm.publish();
-    storm.steady.wait_for(points(7, 1, EVENTS)[0], LONG).await;
-    servers.rabbitmqctl(&["close_all_connections", "--vhost", "/", "a test"]);
-    until("all connections of each are built again", LONG, || async {
-        let (ingest, dispatcher) = tokio::join!(reconnects(&processes.ingest), reconnects(&processes.dispatcher));
-        ingest >= 2.0 && dispatcher >= 2.0
-    })
-    .await;
-    publishing.rest().await;
-    let tally = storm.settle("connections closed", &[&processes.dispatcher]).await;
-    assert_eq!(tally.repeated, 0);
+/// Makes attempts that wait. They fail when the token is cancelled, so that their retries are to be published, and succeed
+/// the next time.
+async fn failing(system: &System) -> (Receiver, CancellationToken) {
+    let fail = CancellationToken::new();
+    let gate = fail.clone();
+    let fails = behaviour(move |_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).once(&gate));
+    let Subscriber { tenant, receiver, .. } = system.subscriber(fails).await;
+    // Over a connection of its own: the broker has closed the system's.
+    Upstream::of(system).publish(&Event::closed(tenant, FAILING)).await;
+    receiver.wait_for(FAILING, LONG).await;
+    (receiver, fail)
 }
 
 /// Restores the broker's memory limit, however the test ends.
@@ -144,31 +71,105 @@ impl Drop for MemoryAlarm<'_> {
     }
 }
 
+/// The broker is out of memory, closes all connections, freezes and dies, one after another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_broker_is_out_of_memory_publishing_waits_and_nothing_is_lost() {
+async fn whatever_the_broker_does_nothing_is_lost_and_every_process_comes_back_by_itself() {
     let servers = PrivateServers::borrow().await;
-    let system = TestSystem::prepared(options(&servers)).await;
+    let options = Options { settings: settings(), timeout: "40s", ..Options::default() };
+    let system = TestSystem::prepared(servers.options(options)).await;
     let processes = Processes::start(&system).await;
+    let Processes { api, ingest, dispatcher, .. } = &processes;
     let storm = Storm::prepare(&system).await;
-    // Far more attempts than are made until a slow machine has raised the alarm.
-    storm.answer_after(Duration::from_secs(3));
+    let (_failing, fail) = failing(&system).await;
     let publishing = storm.publish();
     storm.steady.wait_for(1, LONG).await;
     let alarm = MemoryAlarm::raise(&servers);
-    assert_eq!(wait_unready(&processes.dispatcher, "broker").await, "blocked by the broker");
-    assert_eq!(said(&processes.dispatcher, "consumer").await.1, "ok", "consuming goes on");
+    fail.cancel();
+    assert_eq!(wait_unready(dispatcher, "broker").await, "blocked by the broker");
+    assert_eq!(said(dispatcher, "consumer").await.1, "ok", "consuming goes on");
     assert!(!storm.upstream().confirms(storm.first()).await, "the broker takes no messages");
-    until("several publishes have failed", LONG, || async { publish_failures(&processes.dispatcher).await >= 4.0 })
-        .await;
+    until("several publishes have failed", LONG, || async { publish_failures(dispatcher).await >= 4.0 }).await;
     assert!(storm.unfinished().await > 0, "it stalled in the middle");
-    assert_eq!(reconnects(&processes.dispatcher).await, 0.0, "a blocked connection is kept: another is blocked too");
-    assert_eq!(processes.dispatcher.threads("lapin-io-loop"), 5, "one for each lane, one to publish, one for depths");
-    storm.answer_after(Duration::from_millis(10));
+    assert_eq!(reconnects(dispatcher).await, 0.0, "a blocked connection is kept: another is blocked too");
+    assert_eq!(dispatcher.threads("lapin-io-loop"), 5, "one for each lane, one to publish, one for depths");
     drop(alarm);
-    for process in processes.all() {
-        wait_ready(process.ops).await;
+    all_ready(&processes).await;
+
+    let points = points(4, 3, EVENTS);
+    storm.steady.wait_for(points[0], LONG).await;
+    servers.rabbitmqctl(&["close_all_connections", "--vhost", "/", "a test"]);
+    until("all connections of each are built again", LONG, || async {
+        reconnects(ingest).await >= 2.0 && reconnects(dispatcher).await >= 2.0
+    })
+    .await;
+    all_ready(&processes).await;
+
+    storm.steady.wait_for(points[1], LONG).await;
+    let (_failing, fail) = failing(&system).await;
+    let failures = publish_failures(dispatcher).await;
+    servers.freeze(Server::Rabbitmq);
+    fail.cancel();
+    until("a confirm did not come in time", LONG, || async { publish_failures(dispatcher).await > failures }).await;
+    assert!(storm.unfinished().await > 0, "it was frozen in the middle");
+    servers.thaw(Server::Rabbitmq);
+    all_ready(&processes).await;
+
+    storm.steady.wait_for(points[2], LONG).await;
+    let [before, of_api] = [reconnects(dispatcher).await, reconnects(api).await];
+    servers.kill(Server::Rabbitmq);
+    assert!(storm.unfinished().await > 0, "it was killed in the middle");
+    for process in [ingest, dispatcher] {
+        assert_eq!(wait_unready(process, "broker").await, "not connected");
+    }
+    until("api-service is ready without the broker", LONG, || async {
+        said(api, "broker").await == (200, "not connected".to_owned())
+    })
+    .await;
+    let other = system.admin(Uuid::new_v4()).await;
+    let registered = other.create(&storm.steady.url("/other"), &["quote.closed"]).await;
+    other.webhook(&registered.id).await;
+    servers.restart(Server::Rabbitmq);
+    all_ready(&processes).await;
+    assert!(reconnects(dispatcher).await > before && reconnects(api).await > of_api, "reconnects are counted");
+    publishing.rest().await;
+    let tally = storm.settle("a broker with faults", &[dispatcher]).await;
+    assert_eq!(tally.repeated, 0, "what was in flight is not attempted again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killing_the_database_loses_nothing_and_every_process_comes_back_by_itself() {
+    let servers = PrivateServers::borrow().await;
+    // The relay releases the held jobs of a second tenant in small steps.
+    let settings = [settings(), vec![("API__RECOVER_PER_SECOND", "40".to_owned())]].concat();
+    let system = TestSystem::prepared(servers.options(Options { settings, ..Options::default() })).await;
+    let processes = Processes::start(&system).await;
+    let storm = Storm::prepare(&system).await;
+    let Subscriber { tenant, webhook, receiver, .. } = system.subscriber(always(200)).await;
+    let publishing = storm.publish();
+    for (fault, point) in points(5, 2, EVENTS).into_iter().enumerate() {
+        storm.steady.wait_for(point, LONG).await;
+        if fault == 0 {
+            made(&system, tenant, &webhook, HELD, "'pending'").await;
+            held(&system, &webhook).await;
+            receiver.wait_for(1, LONG).await;
+        }
+        servers.kill(Server::Postgres);
+        assert!(fault > 0 || receiver.arrived() < HELD, "some are still held");
+        for process in processes.all() {
+            wait_unready(process, "database").await;
+        }
+        servers.restart(Server::Postgres);
+        all_ready(&processes).await;
+        assert!(storm.unfinished().await > 0, "it was killed in the middle");
     }
     publishing.rest().await;
-    let tally = storm.settle("broker out of memory", &[&processes.dispatcher]).await;
-    assert_eq!(tally.repeated, 0);
+    let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'succeeded'");
+    until("all that was held has succeeded", LONG, || async { system.count(&done).await == HELD as i64 }).await;
+    let ids: HashSet<_> =
+        receiver.received().iter().map(|one| one.header("x-service-webhook-id").unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), HELD);
+    let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM held_webhooks)";
+    until("nothing is held", LONG, || async { system.count(left).await == 0 }).await;
+    let tally = storm.settle("database killed", &[&processes.dispatcher]).await;
+    assert_eq!(tally.repeated, 0, "what was in flight is recorded when the database is back");
 }

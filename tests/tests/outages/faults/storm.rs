@@ -12,7 +12,7 @@ use end_to_end::{
     events::Event,
     outsider::Outsider,
     processes::Process,
-    receiver::{Behaviour, Receiver, Reply, behaviour},
+    receiver::{Receiver, Reply, behaviour},
     system::{System, metric},
     upstream::Upstream,
     wait::{SOON, eventually, until},
@@ -71,8 +71,10 @@ impl Storm {
     /// Registers the webhooks. The API must run already.
     pub(crate) async fn prepare(system: &Arc<System>) -> Self {
         let (tenant, admin) = system.tenant().await;
-        let steady = Receiver::start(&system.ca, always_well(ANSWER));
-        let shaky = Receiver::start(&system.ca, badly_at_first(ANSWER));
+        let [steady, shaky] = [0, 1].map(|failures| {
+            let status = move |nth| if nth <= failures { 500 } else { 200 };
+            Receiver::start(&system.ca, behaviour(move |_, nth| Reply::status(status(nth)).after(ANSWER)))
+        });
         let all = EventType::ALL.map(EventType::as_str);
         let webhooks = [
             admin.create(&steady.url("/steady"), &all).await,
@@ -122,15 +124,14 @@ impl Storm {
         usize::try_from(self.sql(statement).await[0].get::<_, i64>(0)).unwrap()
     }
 
-    /// How many deliveries are stored.
+    /// How many deliveries of these webhooks are stored.
     pub(crate) async fn stored(&self) -> usize {
-        self.count("SELECT count(*) FROM deliveries").await
+        self.count(&self.deliveries()).await
     }
 
-    /// Makes the receivers slower or faster.
-    pub(crate) fn answer_after(&self, delay: Duration) {
-        self.steady.behave(always_well(delay));
-        self.shaky.behave(badly_at_first(delay));
+    fn deliveries(&self) -> String {
+        let [steady, shaky] = &self.webhooks;
+        format!("SELECT count(*) FROM deliveries WHERE webhook_id IN ('{}', '{}')", steady.id, shaky.id)
     }
 
     pub(crate) fn upstream(&self) -> Upstream {
@@ -155,10 +156,9 @@ impl Storm {
         (0..EVENTS).filter(|number| SHAKY.contains(&self.events[*number].event_type)).collect()
     }
 
-    /// How many deliveries are not finished.
+    /// How many deliveries of these webhooks are not finished.
     pub(crate) async fn unfinished(&self) -> usize {
-        let done = self.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await;
-        self.expected() - done
+        self.expected() - self.count(&format!("{} AND state = 'succeeded'", self.deliveries())).await
     }
 
     /// POSTs that have arrived.
@@ -174,13 +174,7 @@ impl Storm {
     /// Waits until everything is delivered and no message is left anywhere, then checks all of it.
     pub(crate) async fn settle(&self, what: &str, dispatchers: &[&Process]) -> Tally {
         self.steady.wait_for(EVENTS, LONG).await;
-        until("every delivery has succeeded", LONG, || async {
-            let webhooks = format!("('{}', '{}')", self.webhooks[0].id, self.webhooks[1].id);
-            let states =
-                format!("SELECT count(*) FROM deliveries WHERE webhook_id IN {webhooks} AND state = 'succeeded'");
-            self.count(&states).await >= self.expected()
-        })
-        .await;
+        until("every delivery has succeeded", LONG, || async { self.unfinished().await == 0 }).await;
         self.quiet(dispatchers).await;
         let tally = self.check().await;
         let (posts, seconds) = (self.posts(), self.began.elapsed().as_secs_f64());
@@ -266,14 +260,6 @@ impl Storm {
         assert_eq!(in_ledger, posts.keys().cloned().collect(), "the ids in the ledger");
         posts
     }
-}
-
-fn always_well(delay: Duration) -> Behaviour {
-    behaviour(move |_, _| Reply::ok().after(delay))
-}
-
-fn badly_at_first(delay: Duration) -> Behaviour {
-    behaviour(move |_, nth| Reply::status(if nth == 1 { 500 } else { 200 }).after(delay))
 }
 
 /// So many numbers between a tenth and seven tenths of `total`, in order: pseudo-random, the same for each seed.

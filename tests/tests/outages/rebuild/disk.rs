@@ -18,10 +18,10 @@ use uuid::Uuid;
 
 use crate::rebuild::{LONG, again, metric};
 
-const ALL: usize = 5_000;
+const ALL: usize = 3_000;
 const THIRD: usize = ALL / 3;
-/// The second retry waits for 85 s in a queue of its own. With less left, it may take hops of 25 s and 10 s.
-const SCHEDULE: &str = "10s,95s,120s";
+/// The second retry waits for 60 s in a queue of its own. With less left, it may take hops of 25 s and 10 s.
+const SCHEDULE: &str = "10s,70s,95s";
 /// How late a retry may be: the shortest step, and what a busy machine adds.
 const LATE: Duration = Duration::from_secs(10 + 45);
 
@@ -37,14 +37,12 @@ fn failing_twice(system: &System) -> Receiver {
 }
 
 fn options(servers: &PrivateServers) -> Options {
-    let settings = [("RECONCILE__INTERVAL", "500ms"), ("BROKER__CONFIRM_TIMEOUT", "60s")];
-    let settings = settings.map(|(name, value)| (name, value.to_owned())).to_vec();
-    let servers = Some(servers.servers().clone());
-    Options { schedule: SCHEDULE, timeout: "30s", settings, servers, ..Options::default() }
+    let options = Options::with([("RECONCILE__INTERVAL", "500ms"), ("BROKER__CONFIRM_TIMEOUT", "60s")]);
+    servers.options(Options { schedule: SCHEDULE, timeout: "30s", ..options })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_the_broker_loses_its_disk_in_the_middle_of_5000_deliveries_all_arrive_on_their_schedule() {
+async fn when_the_broker_loses_its_disk_in_the_middle_of_3000_deliveries_all_arrive_on_their_schedule() {
     let servers = PrivateServers::borrow().await;
     let system = TestSystem::prepared(options(&servers)).await;
     let tenant = Uuid::new_v4();

@@ -10,10 +10,9 @@ use end_to_end::{
     outsider::Outsider,
     proxy::{Mode, Proxy},
     receiver::{Receiver, always},
-    system::{Service, System, TestSystem},
+    system::{Service, Subscriber, System, TestSystem},
     wait::{SOON, until},
 };
-use service_kit::Settings;
 use uuid::Uuid;
 
 use crate::rebuild::{LONG, more_passes, options, passes};
@@ -51,14 +50,11 @@ struct Scene<'s> {
 
 impl<'s> Scene<'s> {
     async fn open(system: &'s System, addresses: &str) -> Self {
-        let mut variables = system.variables.clone();
-        variables.insert("WEBHOOKS__BROKER__URL".to_owned(), addresses.to_owned());
-        let settings = Settings::from_sources(None, variables).unwrap();
-        let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+        let settings = system.settings_with(&[("BROKER__URL", addresses)]);
         system.start_with(Service::Api, settings.clone()).await;
         let ingest = system.start_with(Service::Ingest, settings.clone()).await;
         system.start_with(Service::Dispatcher, settings).await;
-        system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
+        let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         Self { system, tenant, receiver, ingest, expected: 0 }
     }
 
@@ -88,7 +84,7 @@ async fn generation(system: &System) -> Vec<Uuid> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blank_node_among_the_addresses_gets_no_queue_and_starts_no_rebuild() {
+async fn a_blank_node_among_the_addresses_or_behind_a_balancer_gets_no_queue_and_starts_no_rebuild() {
     let system = TestSystem::prepared(options()).await;
     let generation = generation(&system).await;
     let (blank, beside) = blank_beside(&system.amqp_url).await;
@@ -103,13 +99,10 @@ async fn a_blank_node_among_the_addresses_gets_no_queue_and_starts_no_rebuild() 
     scene.delivers().await;
     scene.is_never_rebuilt(&generation).await;
     assert_eq!(queues(&blank), "");
-}
+    for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
+        system.stop(service).await;
+    }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_does_one_behind_a_balancer() {
-    let system = TestSystem::prepared(options()).await;
-    let generation = generation(&system).await;
-    let (blank, beside) = blank_beside(&system.amqp_url).await;
     let (balancer, through) = Proxy::balancing(&format!("{},{beside}", system.amqp_url));
     let mut scene = Scene::open(&system, &through).await;
     for _ in 0..5 {

@@ -37,23 +37,7 @@ async fn by_webhook(system: &System, cases: &Cases, jobs: Vec<Job>) -> HashMap<&
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
-    let system = TestSystem::prepared(patient()).await;
-    let receiver = Receiver::start(&system.ca, always(200));
-    let cases = Cases::register(&system, &receiver).await;
-    cases.fill(&system).await;
-    system.lose_generation().await;
-    let ingest = system.start(Service::Ingest).await;
-    until("the rebuild is done", SOON, || async { passes(ingest, "rebuilt").await > 0.0 }).await;
-    let expected = HashMap::from([("active", EACH), ("parked", EACH)]);
-    assert_eq!(jobs(&system, &cases).await, expected, "the broker lost the dead jobs too");
-    let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", cases.id("paused"));
-    assert_eq!(system.count(&held).await, EACH as i64, "they come when the webhook is activated");
-    assert_eq!(system.generations().await.len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_time_ever_what_the_broker_has_is_believed() {
+async fn the_first_time_what_the_broker_has_is_believed_then_a_rebuild_enqueues_what_waits_and_holds_what_is_paused() {
     let system = TestSystem::prepared(patient()).await;
     let receiver = Receiver::start(&system.ca, always(200));
     let cases = Cases::register(&system, &receiver).await;
@@ -62,6 +46,14 @@ async fn the_first_time_ever_what_the_broker_has_is_believed() {
     more_passes(ingest, "done", 3.0).await;
     assert_eq!((passes(ingest, "adopted").await, passes(ingest, "rebuilt").await), (1.0, 0.0));
     assert_eq!(jobs(&system, &cases).await, HashMap::new(), "no job is doubled");
+    assert_eq!(system.generations().await.len(), 1);
+
+    system.lose_generation().await;
+    until("the rebuild is done", SOON, || async { passes(ingest, "rebuilt").await > 0.0 }).await;
+    let expected = HashMap::from([("active", EACH), ("parked", EACH)]);
+    assert_eq!(jobs(&system, &cases).await, expected, "the broker lost the dead jobs too");
+    let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", cases.id("paused"));
+    assert_eq!(system.count(&held).await, EACH as i64, "they come when the webhook is activated");
     assert_eq!(system.generations().await.len(), 1);
 }
 
@@ -125,8 +117,8 @@ async fn interrupted(is_lost_again: bool) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rebuild_whose_leader_died_goes_on_where_it_was() {
-    assert_eq!(interrupted(false).await, 60.0);
+async fn a_rebuild_whose_leader_died_goes_on_where_it_was_and_begins_anew_if_the_broker_is_lost_again() {
+    assert_eq!((interrupted(false).await, interrupted(true).await), (60.0, 100.0));
 }
 
 /// The second chunk of a rebuild waits for a lock.
@@ -151,11 +143,6 @@ async fn a_rebuild_notes_each_chunk_when_it_is_done() {
     drop(lock);
     until("the rebuild is done", SOON, || async { passes(ingest, "rebuilt").await > 0.0 }).await;
     assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, EACH as i64);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rebuild_during_which_the_broker_is_lost_again_begins_anew() {
-    assert_eq!(interrupted(true).await, 100.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

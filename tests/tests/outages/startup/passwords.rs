@@ -2,6 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
+use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
@@ -9,7 +10,7 @@ use end_to_end::{
     processes::{Process, with_api_address},
     receiver::always,
     servers::PrivateServers,
-    system::{Options, Subscriber, TestSystem, wait_ready},
+    system::{Options, Subscriber, TestSystem, metric, wait_ready},
     wait::{SOON, eventually_ok},
 };
 use futures_util::future::join_all;
@@ -41,12 +42,14 @@ async fn says(process: &Process, expected: [&str; 2]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passwords_that_are_changed_at_the_servers_and_in_their_files_need_no_restart() {
     let servers = PrivateServers::borrow().await;
-    let options = Options { servers: Some(servers.servers().clone()), ..Options::default() };
-    let system = TestSystem::prepared(options).await;
+    let system = TestSystem::prepared(servers.options(Options::default())).await;
     let admin_url = &servers.servers().database_url;
     sql(admin_url, &format!("CREATE ROLE {USER} LOGIN PASSWORD '{FIRST}' IN ROLE webhooks")).await;
     servers.rabbitmqctl(&["add_user", USER, FIRST]);
     servers.rabbitmqctl(&["set_permissions", "-p", "/", USER, ".*", ".*", ".*"]);
+    // As an operator restricts the service: to the seven routing keys.
+    let (exchange, keys) = (system.names.events_exchange.as_str(), EventType::ALL.map(EventType::as_str).join("|"));
+    servers.rabbitmqctl(&["set_topic_permissions", USER, exchange, ".*", &format!("^({})$", keys.replace('.', "\\."))]);
     let folder = PathBuf::from(&system.variables["WEBHOOKS__EGRESS__EXTRA_CA_FILE"]).parent().unwrap().to_owned();
     let [database, broker] = ["database", "broker"].map(|server| folder.join(format!("{server}-password")));
     let write = |password: &str| {
@@ -71,6 +74,9 @@ async fn passwords_that_are_changed_at_the_servers_and_in_their_files_need_no_re
     let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     receiver.wait_for(1, SOON).await;
+    for process in &processes {
+        assert_eq!(metric(process.ops, "webhooks_broker_reconnects_total").await, 0.0, "{}", process.logged());
+    }
 
     sql(admin_url, &format!("ALTER ROLE {USER} PASSWORD '{SECOND}'")).await;
     servers.rabbitmqctl(&["change_password", USER, SECOND]);

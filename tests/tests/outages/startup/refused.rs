@@ -1,6 +1,6 @@
 //! Errors that waiting does not mend: the process ends at once and says which setting is wrong.
 
-use std::{collections::HashMap, net::TcpListener};
+use std::collections::HashMap;
 
 use end_to_end::{
     commands::refusal,
@@ -25,13 +25,6 @@ fn good() -> HashMap<String, String> {
     settings.into_iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), value)).collect()
 }
 
-/// What a process says when all settings are good but one.
-async fn refusal_of(process: &str, name: &str, value: &str) -> String {
-    let mut variables = good();
-    variables.insert(name.to_owned(), value.to_owned());
-    refusal(process, &variables, &[]).await
-}
-
 fn assert_says(said: &str, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "{word:?} is missing in: {said}");
@@ -39,179 +32,75 @@ fn assert_says(said: &str, words: &[&str]) {
     assert!(said.lines().count() == 1, "one line is enough: {said}");
 }
 
-#[tokio::test]
-async fn a_sensitive_value_that_cannot_be_used_is_not_shown() {
-    let short = format!("test:{}", "ab".repeat(31));
-    for process in ["dispatcher", "api-service"] {
-        for keys in [short.as_str(), "test:zz", "correct-horse"] {
-            let said = refusal_of(process, "WEBHOOKS__SECRETS__KEYS", keys).await;
-            assert_says(&said, &[process, "secrets.keys (WEBHOOKS__SECRETS__KEYS)"]);
-            assert!(!said.contains(keys) && !said.contains("abab") && !said.contains("zz"), "{said}");
-        }
-    }
-    for process in ALL {
-        for (name, url) in [
-            ("DATABASE__URL", "postgres://somebody:correct-horse@127.0.0.1:port/none"),
-            ("DATABASE__URL", "correct-horse"),
-            ("DATABASE__URL", "mysql://somebody:correct-horse@127.0.0.1/none"),
-            ("BROKER__URL", "amqp://somebody:correct-horse@127.0.0.1:port/%2f"),
-            ("BROKER__URL", "http://somebody:correct-horse@127.0.0.1/"),
-            ("BROKER__URL", "correct-horse"),
-        ] {
-            let variable = format!("WEBHOOKS__{name}");
-            let said = refusal_of(process, &variable, url).await;
-            let key = name.replace("__", ".").to_lowercase();
-            assert_says(&said, &[process, &format!("{key} ({variable})")]);
-            assert!(!said.contains("horse"), "{said}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_collector_that_cannot_be_one_is_named_and_its_headers_are_not_shown() {
-    for process in ALL {
-        let said = refusal_of(process, "WEBHOOKS__TRACES__ENDPOINT", "collector:4318").await;
-        assert_says(&said, &[process, "traces.endpoint (WEBHOOKS__TRACES__ENDPOINT)", "expected http or https"]);
-        let mut variables = good();
-        variables.insert("WEBHOOKS__TRACES__ENDPOINT".to_owned(), "http://127.0.0.1:1".to_owned());
-        variables.insert("WEBHOOKS__TRACES__HEADERS".to_owned(), "correct-horse".to_owned());
+/// Asserts that each of these processes names what is wrong with these settings, and quotes no sensitive value.
+async fn assert_refused(processes: &[&str], settings: &[(&str, &str)], words: &[&str]) {
+    let mut variables = good();
+    variables.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
+    for process in processes {
         let said = refusal(process, &variables, &[]).await;
-        assert_says(&said, &[process, "traces.headers (WEBHOOKS__TRACES__HEADERS)", "header 1 is not name=value"]);
-        assert!(!said.contains("horse"), "{said}");
+        assert_says(&said, &[&[*process], words].concat());
+        assert!(!said.contains("horse") && !said.contains("abab"), "{said}");
     }
 }
 
 #[tokio::test]
-async fn a_file_of_authorities_that_cannot_be_read_or_used_is_named() {
-    let missing = "/nonexistent/authorities.pem";
-    let said = refusal_of("dispatcher", "WEBHOOKS__EGRESS__EXTRA_CA_FILE", missing).await;
-    assert_says(&said, &["egress.extra_ca_file (WEBHOOKS__EGRESS__EXTRA_CA_FILE)", missing, "cannot be read"]);
-    let no_pem = repository().join("Cargo.toml").display().to_string();
-    let said = refusal_of("dispatcher", "WEBHOOKS__EGRESS__EXTRA_CA_FILE", &no_pem).await;
-    assert_says(&said, &["egress.extra_ca_file (WEBHOOKS__EGRESS__EXTRA_CA_FILE)"]);
+async fn a_value_that_cannot_be_used_is_named_with_its_setting_and_not_shown_if_it_is_sensitive() {
+    let short = format!("test:{}", "ab".repeat(31));
+    for keys in [short.as_str(), "test:horse", "correct-horse"] {
+        let words = ["secrets.keys (WEBHOOKS__SECRETS__KEYS)"];
+        assert_refused(&["dispatcher", "api-service"], &[("SECRETS__KEYS", keys)], &words).await;
+    }
+    for (name, key, url) in [
+        ("DATABASE__URL", "database.url", "postgres://somebody:correct-horse@127.0.0.1:port/none"),
+        ("DATABASE__URL", "database.url", "correct-horse"),
+        ("DATABASE__URL", "database.url", "mysql://somebody:correct-horse@127.0.0.1/none"),
+        ("BROKER__URL", "broker.url", "amqp://somebody:correct-horse@127.0.0.1:port/%2f"),
+        ("BROKER__URL", "broker.url", "http://somebody:correct-horse@127.0.0.1/"),
+        ("BROKER__URL", "broker.url", "correct-horse"),
+    ] {
+        assert_refused(&ALL, &[(name, url)], &[&format!("{key} (WEBHOOKS__{name})")]).await;
+    }
+    let named = ["traces.endpoint (WEBHOOKS__TRACES__ENDPOINT)", "expected http or https"];
+    assert_refused(&ALL, &[("TRACES__ENDPOINT", "collector:4318")], &named).await;
+    let headers = [("TRACES__ENDPOINT", "http://127.0.0.1:1"), ("TRACES__HEADERS", "correct-horse")];
+    let named = ["traces.headers (WEBHOOKS__TRACES__HEADERS)", "header 1 is not name=value"];
+    assert_refused(&ALL, &headers, &named).await;
 }
 
 #[tokio::test]
-async fn a_file_of_tls_that_cannot_be_used_is_named_with_its_setting() {
+async fn a_file_that_cannot_be_used_is_named_with_its_setting() {
     let (missing, no_pem) = ("/nonexistent/file.pem", repository().join("Cargo.toml").display().to_string());
-    for process in ALL {
-        for (file, words) in [(missing, "cannot be read"), (no_pem.as_str(), "holds no certificate")] {
-            let url = format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?sslmode=verify-full&sslrootcert={file}");
-            let said = refusal_of(process, "WEBHOOKS__DATABASE__URL", &url).await;
-            assert_says(&said, &["database.url (WEBHOOKS__DATABASE__URL)", "sslrootcert", file, words]);
-            assert!(!said.contains("horse"), "{said}");
-            let mut variables = good();
-            variables.insert("WEBHOOKS__BROKER__URL".to_owned(), "amqps://localhost:1".to_owned());
-            variables.insert("WEBHOOKS__BROKER__CA_FILE".to_owned(), file.to_owned());
-            let said = refusal(process, &variables, &[]).await;
-            assert_says(&said, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", file, words]);
-            let said = refusal_of(process, "WEBHOOKS__DATABASE__CA_FILE", file).await;
-            assert_says(&said, &["database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", file, words]);
-        }
+    let database = format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none");
+    for (file, words) in [(missing, "cannot be read"), (no_pem.as_str(), "holds no certificate")] {
+        let url = format!("{database}?sslmode=verify-full&sslrootcert={file}");
+        let named = ["database.url (WEBHOOKS__DATABASE__URL)", "sslrootcert", file, words];
+        assert_refused(&ALL, &[("DATABASE__URL", &url)], &named).await;
+        let broker = [("BROKER__URL", "amqps://localhost:1"), ("BROKER__CA_FILE", file)];
+        assert_refused(&ALL, &broker, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", file, words]).await;
+        let named = ["database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", file, words];
+        assert_refused(&ALL, &[("DATABASE__CA_FILE", file)], &named).await;
     }
-}
-
-#[tokio::test]
-async fn a_password_file_that_cannot_be_used_or_comes_with_a_password_is_named_with_its_setting() {
-    let (missing, file) = ("/nonexistent/password", repository().join("Cargo.toml").display().to_string());
-    for process in ALL {
-        for (section, url) in
-            [("database", "postgres://somebody@127.0.0.1:1/none"), ("broker", "amqp://somebody@127.0.0.1:1/%2f")]
-        {
-            let prefix = format!("WEBHOOKS__{}", section.to_uppercase());
-            let setting = format!("{section}.password_file ({prefix}__PASSWORD_FILE)");
-            let mut variables = good();
-            variables.insert(format!("{prefix}__URL"), url.to_owned());
-            variables.insert(format!("{prefix}__PASSWORD_FILE"), missing.to_owned());
-            let said = refusal(process, &variables, &[]).await;
-            assert_says(&said, &[process, &setting, missing, "cannot be read: No such file"]);
-            let said = refusal_of(process, &format!("{prefix}__PASSWORD_FILE"), &file).await;
-            assert_says(&said, &[process, &setting, &format!("{section}.url holds a password: remove it from there")]);
-            assert!(!said.contains("horse"), "{said}");
-        }
+    let extra = "egress.extra_ca_file (WEBHOOKS__EGRESS__EXTRA_CA_FILE)";
+    for (file, words) in [(missing, [missing, "cannot be read"]), (&no_pem, ["hold no certificate", "PEM"])] {
+        assert_refused(&["dispatcher"], &[("EGRESS__EXTRA_CA_FILE", file)], &[&[extra], &words[..]].concat()).await;
     }
-}
-
-#[tokio::test]
-async fn what_is_asked_of_tls_and_not_possible_is_refused_with_what_is() {
-    let url = |mode: &str| format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?{mode}");
-    for (mode, words) in [
-        ("sslmode=verify-ca", "verify-full"),
-        ("sslmode=allow", "verify-full"),
-        ("sslrootcert=/a.pem", "sslmode=verify-full"),
-        ("sslmode=require&sslcert=/a.pem", "sslkey"),
+    for (section, variable, url) in [
+        ("database", "DATABASE", "postgres://somebody@127.0.0.1:1/none"),
+        ("broker", "BROKER", "amqp://somebody@127.0.0.1:1/%2f"),
     ] {
-        let said = refusal_of("dispatcher", "WEBHOOKS__DATABASE__URL", &url(mode)).await;
-        assert_says(&said, &["database.url (WEBHOOKS__DATABASE__URL)", words]);
-        assert!(!said.contains("horse"), "{said}");
+        let [address, password] = ["URL", "PASSWORD_FILE"].map(|name| format!("{variable}__{name}"));
+        let setting = format!("{section}.password_file (WEBHOOKS__{password})");
+        let named = [&setting, missing, "cannot be read: No such file"];
+        assert_refused(&ALL, &[(&address, url), (&password, missing)], &named).await;
+        let twice = format!("{section}.url holds a password: remove it from there");
+        assert_refused(&ALL, &[(&password, &no_pem)], &[&setting, &twice]).await;
     }
-    let said = refusal_of("dispatcher", "WEBHOOKS__BROKER__CA_FILE", "/a.pem").await;
-    assert_says(&said, &["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", "amqps://"]);
-    for (section, variable) in [("broker", "BROKER"), ("database", "DATABASE")] {
-        let [certificate, key] = ["CERTIFICATE", "KEY"].map(|name| format!("WEBHOOKS__{variable}__CLIENT_{name}"));
-        let said = refusal_of("dispatcher", &certificate, "/a.pem").await;
-        assert_says(&said, &[&format!("{section}.client_key ({key})"), "not set"]);
-        let said = refusal_of("dispatcher", &key, "/a.pem").await;
-        assert_says(&said, &[&format!("{section}.client_certificate ({certificate})"), "not set"]);
-    }
-}
-
-#[tokio::test]
-async fn a_file_of_tls_and_an_option_of_the_databases_url_that_contradict_each_other_are_both_named() {
-    for process in ALL {
-        for (options, option) in [
-            ("sslmode=disable", "sslmode=disable"),
-            ("sslmode=prefer", "sslmode=prefer"),
-            ("sslmode=verify-full&sslrootcert=/b.pem", "sslrootcert"),
-            ("sslcert=/b.pem&sslkey=/b.key", "sslcert"),
-        ] {
-            let mut variables = good();
-            let url = format!("postgres://somebody:{PASSWORD}@127.0.0.1:1/none?{options}");
-            variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), url);
-            variables.insert("WEBHOOKS__DATABASE__CA_FILE".to_owned(), "/a.pem".to_owned());
-            let said = refusal(process, &variables, &[]).await;
-            let words = format!("database.url says {option}: remove it from there");
-            assert_says(&said, &[process, "database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", &words]);
-            assert!(!said.contains("horse"), "{said}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_port_that_is_taken_is_named() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    for process in ALL {
-        let said = refusal_of(process, "WEBHOOKS__OPS__LISTEN", &address).await;
-        assert_says(&said, &[process, "ops.listen (WEBHOOKS__OPS__LISTEN)", &address, "in use"]);
-    }
-    let said = refusal_of("api-service", "WEBHOOKS__API__LISTEN", &address).await;
-    assert_says(&said, &["api.listen (WEBHOOKS__API__LISTEN)", &address, "in use"]);
-}
-
-#[tokio::test]
-async fn a_settings_file_that_is_missing_or_malformed_is_named_and_not_quoted() {
-    let folder = std::env::temp_dir().join(format!("e2e-settings-{}", Uuid::new_v4().simple()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("settings.toml");
-    let path = file.display().to_string();
-    for process in ALL {
-        let said = refusal_of(process, "WEBHOOKS_CONFIG", &path).await;
-        assert_says(&said, &[process, &path, "WEBHOOKS_CONFIG", "cannot be read"]);
-    }
-    for (text, words) in [
-        ("[database]\nurl = \"postgres://somebody:correct-horse@\n", ["WEBHOOKS_CONFIG", "line 2"]),
-        ("[retry]\nshedule = \"1s\"\n", ["retry.shedule", "unknown"]),
-    ] {
-        std::fs::write(&file, text).unwrap();
-        for process in ALL {
-            let said = refusal_of(process, "WEBHOOKS_CONFIG", &path).await;
-            assert_says(&said, &[&[process], &words[..]].concat());
-            assert!(!said.contains("horse"), "{said}");
-        }
-        std::fs::remove_file(&file).unwrap();
-    }
-    std::fs::remove_dir_all(&folder).unwrap();
+    let named = ["broker.ca_file (WEBHOOKS__BROKER__CA_FILE)", "amqps://"];
+    assert_refused(&ALL, &[("BROKER__CA_FILE", "/a.pem")], &named).await;
+    let twice = [("DATABASE__URL", &*format!("{database}?sslmode=prefer")), ("DATABASE__CA_FILE", "/a.pem")];
+    let named =
+        ["database.ca_file (WEBHOOKS__DATABASE__CA_FILE)", "database.url says sslmode=prefer: remove it from there"];
+    assert_refused(&ALL, &twice, &named).await;
 }
 
 /// Starts each process at a new database in which these statements were run. Returns the errors.
@@ -236,23 +125,17 @@ async fn refusals_at(statements: &[&str]) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn an_empty_database_is_answered_by_what_to_run() {
+async fn an_empty_database_and_one_of_another_baseline_are_refused_with_what_to_run() {
+    let setting = "database.url (WEBHOOKS__DATABASE__URL)";
     for (process, said) in refusals_at(&[]).await {
-        assert_says(&said, &[process, "database.url (WEBHOOKS__DATABASE__URL)", "too old", "`webhookctl migrate`"]);
+        assert_says(&said, &[process, setting, "too old", "`webhookctl migrate`"]);
     }
-}
-
-#[tokio::test]
-async fn a_database_that_a_build_with_another_baseline_made_is_refused_with_what_to_run() {
     let made = [
         "CREATE TABLE __diesel_schema_migrations (version varchar(50) PRIMARY KEY)",
         "INSERT INTO __diesel_schema_migrations VALUES ('20261121000001'), ('20261127000020')",
     ];
     for (process, said) in refusals_at(&made).await {
-        let setting = "database.url (WEBHOOKS__DATABASE__URL)";
-        assert_says(
-            &said,
-            &[process, setting, "another baseline", "nothing converts it", "`deploy/local/stack destroy`"],
-        );
+        let words = ["another baseline", "nothing converts it", "`deploy/local/stack destroy`"];
+        assert_says(&said, &[&[process, setting], &words[..]].concat());
     }
 }

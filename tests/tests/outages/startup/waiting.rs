@@ -1,7 +1,5 @@
 //! A server that is away may come back: the process stays, says so, and begins when the server comes.
 
-use std::time::Duration;
-
 use end_to_end::{
     api::Api,
     processes::Process,
@@ -114,21 +112,5 @@ async fn a_wrong_password_is_told_without_being_shown() {
         process.ask_to_stop();
         assert_eq!(process.wait().await.code(), Some(0));
         assert!(!process.logged().contains("horse"), "the password is in {}", process.log.display());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_waits_for_its_servers_ends_when_it_is_told() {
-    let system = TestSystem::prepared(Options::default()).await;
-    let (database, broker) = (Reserved::take(), Reserved::take());
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), redirected(&system.database_url, database.address()));
-    variables.insert("WEBHOOKS__BROKER__URL".to_owned(), redirected(&system.amqp_url, broker.address()));
-    for mut process in ALL.map(|name| Process::spawn(name, &variables)) {
-        is_up(&process).await;
-        let began = std::time::Instant::now();
-        process.ask_to_stop();
-        assert_eq!(process.wait().await.code(), Some(0));
-        assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());
     }
 }
