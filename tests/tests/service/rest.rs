@@ -6,7 +6,6 @@ mod events;
 mod insight;
 mod log;
 mod manage;
-mod order;
 mod pause;
 mod problems;
 mod recover;
