@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::sessions::application::with;
+use crate::{rest::end_waiting_sessions, sessions::application::with};
 
 const LIST: &str = "/api/v1/webhooks/";
 
@@ -154,7 +154,7 @@ async fn refused_until_unknown(stranger: Api, crowded: Arc<AtomicUsize>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_unknown_sessions_leaves_connections_to_known_ones() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let system = TestSystem::serving(Options::default().impatient(), [Service::Api]).await;
     let known = system.admin(Uuid::new_v4()).await;
     assert_eq!(known.get(LIST).await.status, 200);
     // Of the four connections in tests, session look-ups have two, and unknown sessions one of these.
@@ -201,9 +201,7 @@ async fn a_change_whose_connection_the_server_ends_is_unconfirmed_and_one_that_f
     let hold = system.database_session("BEGIN; SELECT FROM admin_sessions FOR UPDATE").await;
     let cut = async {
         system.wait_for_locked_out(1).await;
-        let waiting = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
-                       WHERE NOT granted AND datname = current_database()";
-        system.sql(waiting).await;
+        end_waiting_sessions(&system).await;
     };
     let (revoked, ()) = tokio::join!(ledger.session_revoke(&code.hash), cut);
     let error = revoked.unwrap_err();
