@@ -153,6 +153,22 @@ impl Api {
         answer.json()
     }
 
+    /// Every entry of a list, page by page.
+    ///
+    /// # Panics
+    /// When the API refuses.
+    pub async fn whole(&self, list: &str, query: &str) -> Vec<Value> {
+        let (mut entries, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = self.get(&format!("{list}?{query}{cursor}")).await.json();
+            entries.extend(page["data"].as_array().expect("a page has entries").iter().cloned());
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return entries,
+            }
+        }
+    }
+
     /// One delivery, with its attempts.
     ///
     /// # Panics

@@ -2,7 +2,25 @@
 
 use uuid::Uuid;
 
-use crate::system::System;
+use crate::{api::Api, system::System};
+
+/// A new tenant, its administrator, and its webhook with past deliveries as [`made`] writes them. No receiver is there.
+pub async fn webhook(system: &System, count: usize, state: &str) -> (Uuid, Api, String) {
+    let (tenant, api) = system.tenant().await;
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    made(system, tenant, &webhook, count, state).await;
+    (tenant, api, webhook)
+}
+
+/// A webhook with past deliveries as [`made`] writes them, where no API runs. Its secret cannot be used.
+pub async fn webhook_row(system: &System, tenant: Uuid, count: usize, state: &str) -> Uuid {
+    let webhook = Uuid::new_v4();
+    let columns = "id, tenant_id, name, url, events, secret_key_id, secret_sealed";
+    let values = format!("'{webhook}', '{tenant}', 'A test', '', '{{}}', '', ''");
+    system.sql(&format!("INSERT INTO webhooks ({columns}) VALUES ({values})")).await;
+    made(system, tenant, &webhook.to_string(), count, state).await;
+    webhook
+}
 
 /// Writes past deliveries of a webhook: dropped after seven attempts, with one event each, one second apart. The newest
 /// is one second old. Their ids and bodies allow a resend.

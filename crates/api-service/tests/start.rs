@@ -50,6 +50,7 @@ async fn what_it_cannot_start_with_is_named() {
         ("SECRETS__KEYS", "test:sensitive", "secrets.keys (WEBHOOKS__SECRETS__KEYS)"),
         ("DATABASE__URL", "sensitive", "database.url (WEBHOOKS__DATABASE__URL)"),
         ("BROKER__URL", "sensitive", "broker.url (WEBHOOKS__BROKER__URL)"),
+        ("API__SESSIONS", "introspection", "api.introspection_url (WEBHOOKS__API__INTROSPECTION_URL) is not set"),
         ("CONSOLE__LOGIN_URL", "https://app.example.com/", "console.login_url (WEBHOOKS__CONSOLE__LOGIN_URL)"),
     ] {
         let said = refusal(&[(setting, value)]).await;

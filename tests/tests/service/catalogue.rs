@@ -19,19 +19,10 @@ fn validator(event_type: EventType) -> Validator {
 }
 
 #[test]
-fn every_schema_is_valid_and_of_the_latest_draft() {
-    for event_type in EventType::ALL {
-        let schema = schema(event_type);
-        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
-        assert_eq!(schema["title"], format!("Data of {event_type}"));
-        jsonschema::meta::validate(&schema).unwrap();
-    }
-}
-
-#[test]
-fn every_sample_satisfies_its_schema_and_shows_whatever_the_schema_describes() {
+fn every_schema_is_valid_and_its_sample_satisfies_it_and_shows_whatever_the_schema_describes() {
     for event_type in EventType::ALL {
         let (schema, sample) = (schema(event_type), sample(event_type));
+        jsonschema::meta::validate(&schema).unwrap();
         validator(event_type).validate(&sample).unwrap();
         assert_same_members(&schema, &schema, &sample, event_type.as_str());
     }
@@ -124,6 +115,5 @@ fn a_sample_is_the_data_of_an_event_and_every_description_warns_of_unknown_membe
         assert_eq!(Event::parse(message.as_bytes(), 262_144).unwrap().data.get(), sample);
         let description = catalogue::description(event_type);
         assert!(description.contains("must tolerate members that it does not know"), "{event_type}");
-        assert!(!description.contains("  "), "{event_type}");
     }
 }

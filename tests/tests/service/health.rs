@@ -47,24 +47,15 @@ fn once() -> Options {
     Options { schedule: "1h,2h", ..Options::default() }
 }
 
-/// Waits until exactly `attempts` attempts are in the ledger. Health is written together with them.
-async fn recorded(system: &System, attempts: i64) {
-    counted(system, "SELECT count(*) FROM attempts", attempts).await;
-}
-
-/// Waits until a tenant has this number of attempts.
+/// Waits until a tenant has exactly this number of attempts. Health is written together with them.
 async fn recorded_of(system: &System, tenant: Uuid, attempts: i64) {
     let theirs = format!(
         "SELECT count(*) FROM attempts AS a JOIN deliveries AS d ON d.id = a.delivery_id \
          JOIN webhooks AS w ON w.id = d.webhook_id WHERE w.tenant_id = '{tenant}'"
     );
-    counted(system, &theirs, attempts).await;
-}
-
-async fn counted(system: &System, statement: &str, attempts: i64) {
-    until(&format!("{attempts} attempts are recorded"), LONG, || async { system.count(statement).await >= attempts })
+    until(&format!("{attempts} attempts are recorded"), LONG, || async { system.count(&theirs).await >= attempts })
         .await;
-    assert_eq!(system.count(statement).await, attempts);
+    assert_eq!(system.count(&theirs).await, attempts);
 }
 
 async fn publish(system: &System, tenant: Uuid, events: usize) {

@@ -9,6 +9,7 @@ mod contracts;
 mod defaults;
 mod delivery;
 mod egress;
+mod further_api;
 mod health;
 mod isolation;
 mod keys;

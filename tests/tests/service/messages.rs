@@ -37,10 +37,7 @@ fn assert_fits(schema: &Validator, message: &[u8]) -> Value {
 async fn take_all(broker: &Outsider, queue: &str, count: usize) -> Vec<BasicGetMessage> {
     let what = format!("{count} messages are on {queue}");
     until(&what, SOON, || async { broker.ready(queue).await as usize >= count }).await;
-    let mut taken = Vec::new();
-    while let Some(message) = broker.take(queue).await {
-        taken.push(message);
-    }
+    let taken = broker.take_all(queue).await;
     assert_eq!(taken.len(), count, "on {queue}");
     taken
 }
@@ -141,28 +138,16 @@ fn no_json() -> Vec<Garbage> {
     vec![
         garbage("", MALFORMED, "EOF"),
         garbage("not JSON", MALFORMED, "line 1"),
-        garbage("null", MALFORMED, "null"),
         garbage("[]", MALFORMED, ""),
-        garbage(r#""text""#, MALFORMED, "string"),
-        garbage(&event[..event.len() - 1], MALFORMED, "EOF"),
         garbage(format!("{event}{event}"), MALFORMED, "trailing"),
         garbage(format!("\u{feff}\u{feff}{event}"), MALFORMED, ""),
         garbage(event.replacen('{', r#"{"tenant_id":null,"#, 1), MALFORMED, "duplicate"),
         garbage((0..=255).collect::<Vec<u8>>(), MALFORMED, ""),
-        garbage(vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3], MALFORMED, ""),
         garbage([br#"{"data":{"a":""#, &[0xff, 0xfe][..], b"\"}}"].concat(), MALFORMED, "unicode"),
-        garbage(format!(r#""{}""#, "text".repeat(50_000)), MALFORMED, "string"),
         garbage("[".repeat(1_000_000), MALFORMED, ""),
-        // The values of a good event as an array, in order.
-        garbage(json!(five_values()).to_string(), MALFORMED, "array"),
         garbage(format!(r#"{{"data":{}"#, "[".repeat(1_000_000)), MALFORMED, ""),
         garbage(format!(r#"{{"data":{}}}"#, r#"{"a":"#.repeat(200_000)), MALFORMED, ""),
     ]
-}
-
-fn five_values() -> Vec<Value> {
-    let event = good();
-    ["event_id", "event_type", "tenant_id", "timestamp", "data"].map(|member| event[member].clone()).to_vec()
 }
 
 fn no_event() -> Vec<Garbage> {

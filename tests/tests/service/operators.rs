@@ -8,7 +8,7 @@ use end_to_end::{
     events::Event,
     history,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, System, TestSystem},
+    system::{Options, Service, System, TestSystem},
     wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ async fn dropped_deliveries_of_all_tenants_are_counted_and_recovered_by_outcome(
     let other = "UPDATE attempts SET outcome = 'status' WHERE attempt = 7 AND delivery_id IN";
     system.sql(&format!("{other} ({newest})")).await;
     // More than a step looks at together.
-    let (_, by_status) = with_dropped(&system, &receiver.url("/status"), 600, "status").await;
+    let (other_tenant, by_status) = with_dropped(&system, &receiver.url("/status"), 600, "status").await;
     let (gone, deleted) = with_dropped(&system, &receiver.url("/deleted"), 6, "dns").await;
     let path = format!("/api/v1/webhooks/{deleted}/");
     assert_eq!(system.admin(gone).await.delete(&path).await.status, 204);
@@ -103,8 +103,29 @@ async fn dropped_deliveries_of_all_tenants_are_counted_and_recovered_by_outcome(
     assert_eq!(entry["details"]["outcomes"], json!(["connect", "dns"]), "{history}");
     let (code, said, _) = webhookctl(&system, &by_outcome).await;
     assert!(code == 0 && said.starts_with("0 deliveries"), "{said}");
+    of_a_tenant_and_a_time(&system, other_tenant, &by_status).await;
+    all_have_ended(&system, 2).await;
+    let received = receiver.wait_for(8, SOON).await;
+    assert_eq!(received.iter().filter(|one| one.path == "/status").count(), 2);
+    assert_eq!(in_state(&system, &by_status, "dropped").await, 598);
     assert_eq!(in_state(&system, &deleted, "dropped").await, 6);
     assert_eq!(in_state(&system, &cancelling, "dropped").await, 6);
+}
+
+/// Recovers the second and the third of a webhook's newest deliveries.
+async fn of_a_tenant_and_a_time(system: &System, tenant: Uuid, webhook: &str) {
+    let ids = format!("SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}' ORDER BY id DESC LIMIT 3");
+    let fired: Vec<String> = system
+        .sql(&ids)
+        .await
+        .iter()
+        .map(|row| row.get::<_, &str>(0).parse::<domain::DeliveryId>().unwrap().occurred_at())
+        .map(|at| at.format(&Rfc3339).unwrap())
+        .collect();
+    let tenant = tenant.to_string();
+    let some = ["recover", "--from", &fired[2], "--to", &fired[0], "--tenant", &tenant, "--yes"];
+    let (code, said, error) = webhookctl(system, &some).await;
+    assert!(code == 0 && said.contains("recoveries begun: 1."), "{said}{error}");
 }
 
 async fn all_have_ended(system: &System, recoveries: i64) {
@@ -137,9 +158,8 @@ async fn a_webhook_with_a_running_recovery_is_named_and_skipped() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_that_the_database_refuses_for_a_while_goes_on() {
-    let system = TestSystem::running(Options::default()).await;
-    let receiver = Receiver::start(&system.ca, always(200));
-    with_dropped(&system, &receiver.url("/"), 6, "dns").await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    with_dropped(&system, "https://localhost/", 6, "dns").await;
     let lock = system.database_session("BEGIN; LOCK TABLE unsuccessful_deliveries IN ACCESS EXCLUSIVE MODE").await;
     let url = format!("{}?options=-c%20lock_timeout%3D200", system.database_url);
     let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
@@ -153,31 +173,6 @@ async fn a_count_that_the_database_refuses_for_a_while_goes_on() {
     let output = tokio::time::timeout(SOON, counting.wait_with_output()).await.unwrap().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.contains("6 deliveries of 1 webhook(s)"), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_deliveries_of_a_tenant_and_a_time_are_sent_again() {
-    let system = TestSystem::running(Options::default()).await;
-    let receiver = Receiver::start(&system.ca, always(200));
-    with_dropped(&system, &receiver.url("/other"), 6, "status").await;
-    let (tenant, webhook) = with_dropped(&system, &receiver.url("/"), 6, "status").await;
-    // The second and the third of the newest.
-    let ids = format!("SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}' ORDER BY id DESC LIMIT 3");
-    let fired: Vec<String> = system
-        .sql(&ids)
-        .await
-        .iter()
-        .map(|row| row.get::<_, &str>(0).parse::<domain::DeliveryId>().unwrap().occurred_at())
-        .map(|at| at.format(&Rfc3339).unwrap())
-        .collect();
-    let tenant = tenant.to_string();
-    let some = ["recover", "--from", &fired[2], "--to", &fired[0], "--tenant", &tenant, "--yes"];
-    let (code, said, error) = webhookctl(&system, &some).await;
-    assert!(code == 0 && said.contains("recoveries begun: 1."), "{said}{error}");
-    let received = receiver.wait_for(2, SOON).await;
-    assert!(received.iter().all(|one| one.path == "/"));
-    all_have_ended(&system, 1).await;
-    assert_eq!(in_state(&system, &webhook, "dropped").await, 4);
 }
 
 /// Webhooks of different kinds, and one whose only attempt was made six minutes ago.

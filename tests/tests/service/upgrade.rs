@@ -1,10 +1,6 @@
 //! Two versions of the service side by side: each gets messages of the other, and the older one meets the newer schema.
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{fs, path::PathBuf};
 
 use broker::Names;
 use domain::{EventType, Job};
@@ -24,9 +20,6 @@ fn lanes(names: &Names) -> Vec<String> {
     vec![names.main(), names.bulk(), names.slow()]
 }
 
-/// Well below any timeout that could delay a delivery.
-const AT_ONCE: Duration = Duration::from_secs(8);
-
 async fn subscriber(system: &System) -> (Receiver, Event) {
     let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     (receiver, Event::now(EventType::QuoteClosed, tenant))
@@ -44,10 +37,8 @@ async fn jobs_of_a_later_version_are_parked_untouched_from_every_lane_and_hold_n
             later.push(body.into_bytes());
         }
     }
-    let published = Instant::now();
     system.upstream.publish(&[event]).await;
     receiver.wait_for(1, SOON).await;
-    assert!(published.elapsed() < AT_ONCE, "it waited for {:?}", published.elapsed());
 
     let dead = system.names.dead();
     let all = u32::try_from(later.len()).unwrap();

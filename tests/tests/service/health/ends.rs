@@ -1,49 +1,29 @@
 //! Counters at the end of their type: one webhook's number is nobody else's affair.
 
-use end_to_end::{
-    events::Event,
-    receiver::{Receiver, always},
-    system::TestSystem,
-    wait::{SOON, eventually},
-};
-use uuid::Uuid;
+use domain::OutcomeClass::Status;
+use end_to_end::system::TestSystem;
 
-use crate::health::{health, once};
+use crate::health::late::Records;
 
 const END: u64 = 2_147_483_647;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_stop_at_the_end_of_their_type_and_all_attempts_are_recorded() {
-    let system = TestSystem::running(once()).await;
-    let failing = Receiver::start(&system.ca, always(500));
-    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
-    let (api, others) = (system.admin(one).await, system.admin(other).await);
-    let webhook = api.create(&failing.url("/one"), &["quote.closed"]).await;
-    let neighbour = others.create(&failing.url("/other"), &["quote.closed"]).await;
-    let publish = async |tenant: Uuid| {
-        system.upstream.publish(&Event::closed(tenant, 1)).await;
-    };
-    let recorded = async |attempts: i64| {
-        let count = "SELECT count(*) FROM attempts";
-        let are_recorded = || async { (system.count(count).await == attempts).then_some(()) };
-        eventually("all attempts are recorded", SOON, are_recorded).await;
-    };
-    publish(one).await;
-    recorded(1).await;
-    for statement in [
-        "UPDATE webhook_health SET failure_count = 2147483646, dropped = 2147483647, last_dropped = 2147483647",
-        "UPDATE webhook_stats SET attempts = 2147483646, dropped = 2147483647",
+    let system = TestSystem::shared().await;
+    let one = Records::of(&system).await;
+    let neighbour = one.of_another_webhook().await;
+    one.record(&[one.attempt(Status, 1).await]).await;
+    for change in [
+        "webhook_health SET failure_count = 2147483646, dropped = 2147483647, last_dropped = 2147483647",
+        "webhook_stats SET attempts = 2147483646, dropped = 2147483647",
     ] {
-        system.sql(statement).await;
+        system.sql(&format!("UPDATE {change} WHERE webhook_id = '{}'", one.webhook)).await;
     }
-    for _ in 0..3 {
-        publish(one).await;
-        publish(other).await;
+    for second in 2..5 {
+        one.record(&[one.attempt(Status, second).await, neighbour.attempt(Status, second).await]).await;
     }
-    recorded(7).await;
-    assert_eq!(health(&api, &webhook.id).await.failures, END);
-    assert_eq!(health(&others, &neighbour.id).await.failures, 3);
-    let most = format!("SELECT max(attempts)::bigint FROM webhook_stats WHERE webhook_id = '{}'", webhook.id);
-    // A slower attempt is counted in another row.
-    assert!(system.count(&most).await >= i64::try_from(END).unwrap() - 1);
+    assert_eq!((one.logged(&system).await, neighbour.logged(&system).await), (4, 3));
+    assert_eq!((one.health().await.failures, neighbour.health().await.failures), (END, 3));
+    let most = format!("SELECT max(attempts)::bigint FROM webhook_stats WHERE webhook_id = '{}'", one.webhook);
+    assert_eq!(u64::try_from(system.count(&most).await), Ok(END));
 }

@@ -3,20 +3,16 @@
 use std::cmp::Reverse;
 
 use domain::{DeliveryId, EventId, EventType, OutcomeClass};
-use end_to_end::system::TestSystem;
+use end_to_end::system::{Service, TestSystem};
 use uuid::Uuid;
 
-use crate::health::{
-    late::{NOON, Records},
-    once,
-};
+use crate::health::{late::Records, once};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outcomes_are_recorded_while_their_webhook_is_deleted() {
-    let system = TestSystem::prepared(once()).await;
+    let system = TestSystem::serving(once(), [Service::Api]).await;
     let records = Records::of(&system).await;
-    let delivery =
-        |event: &EventId| DeliveryId::derive(records.webhook, *event, EventType::QuoteClosed, NOON.parse().unwrap());
+    let delivery = |event: &EventId| DeliveryId::derive(records.webhook, *event, EventType::QuoteClosed, records.begin);
     let mut events: Vec<EventId> = (0..3).map(|_| Uuid::now_v7().into()).collect();
     // A statement that locks the deliveries in the table's order begins at the other end.
     events.sort_by_key(|event| Reverse(delivery(event)));
@@ -46,7 +42,7 @@ async fn outcomes_are_recorded_while_their_webhook_is_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn webhooks_are_locked_in_the_order_of_their_ids_whatever_the_order_of_their_deliveries() {
     const WEBHOOKS: usize = 16;
-    let system = TestSystem::prepared(once()).await;
+    let system = TestSystem::serving(once(), [Service::Api]).await;
     let mut all = vec![Records::of(&system).await];
     while all.len() < WEBHOOKS {
         all.push(all[0].of_another_webhook().await);
@@ -76,7 +72,7 @@ async fn webhooks_are_locked_in_the_order_of_their_ids_whatever_the_order_of_the
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_webhook_whose_row_is_held_keeps_no_outcome_waiting() {
-    let system = TestSystem::prepared(once()).await;
+    let system = TestSystem::shared().await;
     let records = Records::of(&system).await;
     let attempts = [records.attempt_of(Uuid::now_v7().into(), OutcomeClass::Success, 1).await];
     let row = format!("SELECT FROM webhooks WHERE id = '{}' FOR NO KEY UPDATE", records.webhook);

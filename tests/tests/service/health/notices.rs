@@ -1,115 +1,90 @@
 //! What administrators are told of a webhook's health. These tests record attempts by the ledger directly.
 
 use domain::{Notice, OutcomeClass};
-use end_to_end::system::{Service, TestSystem};
-use ledger::Attempted;
-use serde_json::{Value, json};
+use end_to_end::system::{Options, Service, System, TestSystem};
+use serde_json::json;
 
-use crate::health::{
-    late::{NOON, Records},
-    once,
-};
+use crate::health::late::Records;
 use OutcomeClass::{Status as Failure, Success};
 
-/// The webhook's notices of its health, oldest first.
-async fn told(records: &Records) -> Vec<Value> {
-    let answer = records.api.get(&format!("/api/v1/webhooks/{}/notices/", records.webhook)).await;
-    let mut notices = answer.json()["data"].as_array().unwrap().clone();
-    notices.retain(|notice| notice["type"] != "webhook.created");
-    notices.reverse();
-    notices
+/// The newest notice of a webhook's health: its type, and how many deliveries were dropped until a recovery.
+async fn newest(records: &Records) -> String {
+    let answer = records.api.get(&format!("/api/v1/webhooks/{}/notices/", records.webhook)).await.json();
+    let notices = answer["data"].as_array().unwrap();
+    let types: Vec<_> = notices.iter().rev().skip(1).map(|notice| notice["type"].as_str().unwrap()).collect();
+    let details = &notices[0]["details"];
+    match *types {
+        [] => String::new(),
+        ["webhook.dropping"] => "dropping".to_owned(),
+        ["webhook.recovered"] | ["webhook.dropping", "webhook.recovered"] => {
+            assert!(details["recover"].is_object(), "it says how to recover them: {details}");
+            format!("recovered {}", details["dropped"])
+        }
+        _ => panic!("{types:?}"),
+    }
 }
 
-fn types(notices: &[Value]) -> Vec<&str> {
-    notices.iter().map(|notice| notice["type"].as_str().unwrap()).collect()
+/// The seconds after the event since which a webhook fails, in the ledger.
+async fn failing_since(system: &System, records: &Records) -> Option<i64> {
+    let since = "SELECT extract(epoch FROM failing_since)::bigint FROM webhook_health WHERE failing_since IS NOT NULL";
+    let rows = system.sql(&format!("{since} AND webhook_id = '{}'", records.webhook)).await;
+    rows.first().map(|row| row.get::<_, i64>(0) - records.begin.as_datetime().unix_timestamp())
 }
 
-async fn record(records: &Records, attempts: &[Attempted]) {
-    records.ledger.attempts_record(attempts).await.unwrap();
-}
+/// Batches, each with the newest notice and the second since which the webhook fails, after the batch was recorded.
+type Case<'c> = &'c [(&'c [(OutcomeClass, i64)], &'c str, Option<i64>)];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_success_after_which_a_failure_is_known_ends_no_failing_period() {
-    let system = TestSystem::prepared(once()).await;
-    let records = Records::of(&system).await;
-    record(&records, &[records.attempt(Success, 1).await]).await;
-    // Of one batch: both drops are of one period.
-    let batch =
-        [records.attempt(Failure, 15).await, records.attempt(Failure, 5).await, records.attempt(Success, 10).await];
-    record(&records, &batch).await;
-    let notices = told(&records).await;
-    assert_eq!(types(&notices), ["webhook.dropping"]);
-    let webhook = records.api.webhook(&records.webhook.to_string()).await;
-    assert_eq!(webhook["failure_count"], 1);
-    assert_eq!(webhook["failing_since"], notices[0]["details"]["failing_since"]);
-    // Recorded late: it sets the count to zero, and the webhook fails all the same.
-    record(&records, &[records.attempt(Success, 12).await]).await;
-    let webhook = records.api.webhook(&records.webhook.to_string()).await;
-    assert_eq!((&webhook["failure_count"], &webhook["failing_since"]), (&json!(0), &Value::Null));
-    record(&records, &[records.attempt(Failure, 16).await]).await;
-    assert_eq!(types(&told(&records).await), ["webhook.dropping"], "it was told");
-
-    record(&records, &[records.attempt(Success, 20).await]).await;
-    let notices = told(&records).await;
-    assert_eq!(types(&notices), ["webhook.dropping", "webhook.recovered"]);
-    assert_eq!(notices[1]["details"]["dropped"], 3);
-    assert_eq!(system.count("SELECT count(*) FROM attempts").await, 7);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_before_a_success_of_the_same_batch_is_told_with_the_recovery() {
-    let system = TestSystem::prepared(once()).await;
-    let records = Records::of(&system).await;
-    record(&records, &[records.attempt(Success, 1).await]).await;
-    record(&records, &[records.attempt(Success, 10).await, records.attempt(Failure, 5).await]).await;
-    let notices = told(&records).await;
-    assert_eq!(types(&notices), ["webhook.recovered"]);
-    assert_eq!(notices[0]["details"]["dropped"], 1);
-    assert!(notices[0]["details"]["recover"].is_object(), "{}", notices[0]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_drop_is_told_with_how_to_recover_it_in_whatever_order_it_is_recorded() {
-    let system = TestSystem::prepared(once()).await;
-    let records = Records::of(&system).await;
-    record(&records, &[records.attempt(Success, 20).await]).await;
-    record(&records, &[records.attempt(Failure, 15).await]).await;
-    record(&records, &[records.attempt(Success, 18).await]).await;
-    let notices = told(&records).await;
-    assert_eq!(types(&notices), ["webhook.dropping", "webhook.recovered"]);
-    assert!(notices[1]["details"]["recover"].is_object(), "{}", notices[1]);
-
-    let of_first_batch = records.of_another_webhook().await;
-    let batch = [of_first_batch.attempt(Failure, 15).await, of_first_batch.attempt(Success, 18).await];
-    record(&of_first_batch, &batch).await;
-    let late_batch = records.of_another_webhook().await;
-    record(&late_batch, &[late_batch.attempt(Success, 20).await]).await;
-    record(&late_batch, &[late_batch.attempt(Failure, 15).await, late_batch.attempt(Success, 18).await]).await;
-    for records in [of_first_batch, late_batch] {
-        record(&records, &[records.attempt(Success, 21).await]).await;
-        let notices = told(&records).await;
-        assert_eq!(types(&notices), ["webhook.recovered"]);
-        assert_eq!(notices[0]["details"]["dropped"], 1);
-        assert!(notices[0]["details"]["recover"].is_object(), "{}", notices[0]);
+async fn every_drop_is_told_once_and_its_recovery_in_whatever_order_they_are_recorded() {
+    let system = TestSystem::shared().await;
+    let first = Records::of(&system).await;
+    let cases: [Case; 7] = [
+        // A success after which a failure is known ends no failing period.
+        &[
+            (&[(Success, 1)], "", None),
+            (&[(Failure, 15), (Failure, 5), (Success, 10)], "dropping", Some(15)),
+            (&[(Success, 12)], "dropping", Some(15)),
+            (&[(Failure, 16)], "dropping", Some(15)),
+            (&[(Success, 20)], "recovered 3", None),
+        ],
+        &[(&[(Success, 1)], "", None), (&[(Success, 10), (Failure, 5)], "recovered 1", None)],
+        &[
+            (&[(Success, 20)], "", None),
+            (&[(Failure, 15)], "dropping", Some(15)),
+            (&[(Success, 18)], "recovered 1", None),
+        ],
+        &[(&[(Failure, 15), (Success, 18)], "recovered 1", None), (&[(Success, 21)], "recovered 1", None)],
+        &[
+            (&[(Success, 20)], "", None),
+            (&[(Failure, 15), (Success, 18)], "recovered 1", None),
+            (&[(Success, 21)], "recovered 1", None),
+        ],
+        // A late success moves the begin of the failing period behind it, to the failure that is known to be younger.
+        &[(&[(Failure, 1), (Failure, 15)], "dropping", Some(1)), (&[(Success, 12)], "dropping", Some(15))],
+        // A drop that is recorded after a younger success begins a failing period. The next success ends it.
+        &[
+            (&[(Success, 10)], "", None),
+            (&[(Failure, 5)], "dropping", Some(5)),
+            (&[(Success, 20)], "recovered 1", None),
+        ],
+    ];
+    for (number, case) in cases.into_iter().enumerate() {
+        let records = first.of_another_webhook().await;
+        for (batch, notice, since) in case {
+            let failures = records.record(&records.attempts(batch).await).await.failures;
+            let shown = records.api.webhook(&records.webhook.to_string()).await["failing_since"].clone();
+            assert_eq!(shown.is_null(), failures == 0 || since.is_none(), "case {number}, {batch:?}: {shown}");
+            let seen = (newest(&records).await, failing_since(&system, &records).await);
+            assert_eq!(seen, ((*notice).to_owned(), *since), "case {number}, {batch:?}");
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_success_moves_the_begin_of_the_failing_period_behind_it() {
-    let system = TestSystem::prepared(once()).await;
-    let records = Records::of(&system).await;
-    record(&records, &[records.attempt(Failure, 1).await, records.attempt(Failure, 15).await]).await;
-    record(&records, &[records.attempt(Success, 12).await]).await;
-    let begin = "SELECT count(*) FROM webhook_health WHERE failing_since = last_failure_at";
-    assert_eq!(system.count(begin).await, 1, "it fails since the failure that is known to be younger");
-    assert_eq!(types(&told(&records).await), ["webhook.dropping"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_success_begins_no_failing_period() {
-    let system = TestSystem::prepared(once()).await;
+    let system = TestSystem::shared().await;
     let first = Records::of(&system).await;
-    for (late, failing_since) in [
+    for (late, since) in [
         (vec![(Success, 12)], None),
         (vec![(Failure, 10), (Success, 11)], None),
         (vec![(Success, 12), (Failure, 30)], Some(30)),
@@ -117,48 +92,20 @@ async fn a_late_success_begins_no_failing_period() {
     ] {
         for is_one_batch in [false, true] {
             let records = first.of_another_webhook().await;
-            record(&records, &[records.attempt(Failure, 15).await]).await;
-            record(&records, &[records.attempt(Success, 20).await]).await;
-            let mut batch = Vec::new();
-            for (class, second) in &late {
-                batch.push(records.attempt(*class, *second).await);
-            }
+            records.record(&[records.attempt(Failure, 15).await]).await;
+            records.record(&[records.attempt(Success, 20).await]).await;
+            let batch = records.attempts(&late).await;
             for part in batch.chunks(if is_one_batch { batch.len() } else { 1 }) {
-                record(&records, part).await;
+                records.record(part).await;
             }
-            let since = format!(
-                "SELECT coalesce(extract(epoch FROM failing_since - '{NOON}')::bigint, -1) FROM webhook_health \
-                 WHERE webhook_id = '{}'",
-                records.webhook
-            );
-            assert_eq!(system.count(&since).await, failing_since.unwrap_or(-1), "{late:?} {is_one_batch}");
+            assert_eq!(failing_since(&system, &records).await, since, "{late:?} {is_one_batch}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drop_that_is_recorded_after_a_younger_success_begins_a_failing_period() {
-    let system = TestSystem::prepared(once()).await;
-    let records = Records::of(&system).await;
-    record(&records, &[records.attempt(Success, 10).await]).await;
-    let late = records.attempt(Failure, 5).await;
-    record(&records, std::slice::from_ref(&late)).await;
-    let notices = told(&records).await;
-    assert_eq!(types(&notices), ["webhook.dropping"]);
-    assert_eq!(notices[0]["details"]["delivery_id"], json!(late.id));
-    let webhook = records.api.webhook(&records.webhook.to_string()).await;
-    assert_eq!(webhook["failure_count"], 1);
-
-    // How to recover it comes with the next success.
-    record(&records, &[records.attempt(Success, 20).await]).await;
-    let notices = told(&records).await;
-    assert_eq!(types(&notices), ["webhook.dropping", "webhook.recovered"]);
-    assert!(notices[1]["details"]["recover"].is_object(), "{}", notices[1]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notices_of_one_millisecond_are_published_in_the_order_in_which_they_came() {
-    let system = TestSystem::prepared(once()).await;
+    let system = TestSystem::prepared(Options::default()).await;
     // Ids of one millisecond are in no order. These are in reverse, and one of an earlier millisecond is added last.
     let add = |first: &str, count: u8| {
         format!(
@@ -177,7 +124,7 @@ async fn notices_of_one_millisecond_are_published_in_the_order_in_which_they_cam
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notices_of_a_newer_version_are_left_to_it_and_end_no_page() {
-    let system = TestSystem::prepared(once()).await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
     let records = Records::of(&system).await;
     let add = async |notice_type: &str| {
         system

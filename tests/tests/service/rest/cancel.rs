@@ -1,6 +1,6 @@
 //! Cancelling what waits, without deleting the webhook.
 
-use domain::EventType;
+use domain::{EventType, Job};
 use end_to_end::{
     api::Api,
     events::Event,
@@ -12,6 +12,8 @@ use end_to_end::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+use crate::rest::tasks::hold_pending;
 
 /// More deliveries than one step cancels (1,000).
 const WAITING: i64 = 2_500;
@@ -49,20 +51,13 @@ async fn entries(system: &System, action: &str) -> Vec<(String, String)> {
 async fn what_waits_is_cancelled_in_steps_and_what_was_made_later_stays() {
     let system = TestSystem::prepared(Options::default()).await;
     let ops = system.start(Service::Api).await;
-    let (tenant, api) = system.tenant().await;
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-    let other = api.create("https://localhost/", &["quote.closed"]).await.id;
     let state = "CASE i % 5 WHEN 0 THEN 'retrying' ELSE 'pending' END";
-    history::made(&system, tenant, &webhook, usize::try_from(WAITING).unwrap(), state).await;
+    let (tenant, api, webhook) = history::webhook(&system, usize::try_from(WAITING).unwrap(), state).await;
+    let other = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::made(&system, tenant, &webhook, 3, "'dropped'").await;
     history::made(&system, tenant, &other, 2, "'pending'").await;
     system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries WHERE state = 'retrying' LIMIT 9").await;
-    // A session locks the oldest pending delivery, so that the first step waits.
-    let oldest = format!(
-        "BEGIN; SELECT FROM deliveries WHERE id = (SELECT id FROM deliveries WHERE webhook_id = '{webhook}' \
-         AND state = 'pending' ORDER BY id LIMIT 1) FOR UPDATE"
-    );
-    let hold = system.database_session(&oldest).await;
+    let hold = hold_pending(&system, &webhook, "ASC").await;
     cancel(&api, &webhook).await;
     system.wait_for_locked_out(1).await;
     assert_eq!(api.log(&webhook, "limit=1&state=cancelled").await["data"], json!([]), "the webhook is not deleted");
@@ -113,39 +108,28 @@ async fn almost_done(system: &System, webhook: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_request_begins_a_cancellation_anew_and_up_to_its_own_time() {
+async fn a_second_request_begins_a_cancellation_anew_and_a_deletion_meanwhile_cancels_everything() {
     let system = TestSystem::shared().await;
-    let (tenant, api) = system.tenant().await;
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-    history::made(&system, tenant, &webhook, 10, "'pending'").await;
-    almost_done(&system, &webhook).await;
-    cancel(&api, &webhook).await;
-    tasks_end(&system, tenant).await;
-    assert_eq!(in_state(&system, tenant, "cancelled").await, 10);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_during_a_cancellation_cancels_everything() {
-    let system = TestSystem::shared().await;
-    let (tenant, api) = system.tenant().await;
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-    history::made(&system, tenant, &webhook, 10, "'pending'").await;
-    let later = format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE webhook_id = '{webhook}'");
-    system.sql(&later).await;
-    almost_done(&system, &webhook).await;
-    assert_eq!(api.delete(&path(&webhook, "")).await.status, 204);
-    assert_eq!(api.ask(&path(&webhook, "cancel/")).await.status, 404);
-    tasks_end(&system, tenant).await;
-    assert_eq!(in_state(&system, tenant, "cancelled").await, 10);
+    for is_deletion in [false, true] {
+        let (tenant, api, webhook) = history::webhook(&system, 10, "'pending'").await;
+        almost_done(&system, &webhook).await;
+        if is_deletion {
+            let later = "UPDATE deliveries SET created_at = now() + interval '1 hour'";
+            system.sql(&format!("{later} WHERE webhook_id = '{webhook}'")).await;
+            assert_eq!(api.delete(&path(&webhook, "")).await.status, 204);
+            assert_eq!(api.ask(&path(&webhook, "cancel/")).await.status, 404);
+        } else {
+            cancel(&api, &webhook).await;
+        }
+        tasks_end(&system, tenant).await;
+        assert_eq!(in_state(&system, tenant, "cancelled").await, 10);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancellation_ends_the_running_recovery() {
-    let system =
-        TestSystem::running(Options { dispatchers: 0, ..Options::with([("API__RECOVER_PER_SECOND", "4")]) }).await;
-    let (tenant, api) = system.tenant().await;
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-    history::dropped(&system, tenant, &webhook, 500).await;
+    let system = TestSystem::serving(Options::with([("API__RECOVER_PER_SECOND", "4")]), [Service::Api]).await;
+    let (tenant, api, webhook) = history::webhook(&system, 500, "'dropped'").await;
     let since = json!({"since": "2026-01-01T00:00:00Z"});
     let begun = api.recover(&webhook, &since).await;
     let location = begun.header("location").unwrap();
@@ -181,62 +165,61 @@ async fn what_a_pause_holds_is_cancelled_and_never_comes() {
 /// An attempt is not broken off. Its failure is recorded and has no retry, and its success counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_under_way_is_recorded_and_a_job_that_comes_later_is_stale() {
-    let options = Options { timeout: "12s", ..Options::default() };
-    let system = TestSystem::running(options).await;
+    let options = Options { timeout: "30s", ..Options::default() };
+    let system = TestSystem::serving(options, [Service::Api, Service::Ingest]).await;
+    let dispatcher = system.start(Service::Dispatcher).await;
     let gate = CancellationToken::new();
     let opened = gate.clone();
     let (tenant, api) = system.tenant().await;
     let receiver = Receiver::start(
         &system.ca,
         behaviour(move |request, _| match request.path.as_str() {
-            "/hangs" => Reply::hang(),
-            "/slow" => Reply::ok().once(&opened),
+            "/failure" => Reply::status(500).once(&opened),
+            "/success" => Reply::ok().once(&opened),
             _ => Reply::status(500),
         }),
     );
-    let hanging = api.create(&receiver.url("/hangs"), &["quote.closed"]).await.id;
-    let slow = api.create(&receiver.url("/slow"), &["quote.cancelled"]).await.id;
-    let retrying = api.create(&receiver.url("/fails"), &["quote.accepted"]).await.id;
+    let failing = api.create(&receiver.url("/failure"), &["quote.closed"]).await.id;
+    let slow = api.create(&receiver.url("/success"), &["quote.cancelled"]).await.id;
+    let retrying = api.create(&receiver.url("/retried"), &["quote.accepted"]).await.id;
     let types = [EventType::QuoteClosed, EventType::QuoteCancelled, EventType::QuoteAccepted];
     system.upstream.publish(&types.map(|event_type| Event::now(event_type, tenant))).await;
     let arrived = |received: &[Received]| {
-        ["/hangs", "/slow", "/fails"].iter().all(|path| received.iter().any(|one| one.path == *path))
+        ["/failure", "/success", "/retried"].iter().all(|path| received.iter().any(|one| one.path == *path))
     };
     receiver.wait_until(SOON, arrived).await;
-    api.newest_in(&retrying, "retrying").await;
-    for webhook in [&hanging, &slow, &retrying] {
+    let retried = api.newest_in(&retrying, "retrying").await;
+    for webhook in [&failing, &slow, &retrying] {
         cancel(&api, webhook).await;
     }
     tasks_end(&system, tenant).await;
     assert_eq!(in_state(&system, tenant, "cancelled").await, 3, "before either attempt has ended");
-    let fails = || receiver.received().into_iter().filter(|one| one.path == "/fails").count();
-    // An attempt that the cancellation met is recorded.
-    let made = eventually("all attempts are recorded", SOON, || async {
-        let recorded = api.newest_in(&retrying, "cancelled").await["attempts"].clone();
-        (recorded == fails()).then_some(recorded)
+    // The retry's job, which also comes by itself.
+    let job = Job { delivery: retried["id"].as_str().unwrap().parse().unwrap(), attempt: 2 };
+    system.upstream.publish_to(&system.names.exchange(), &system.names.main(), &job.to_bytes()).await;
+    until("the job is not attempted", SOON, || async {
+        metric(dispatcher, r#"webhooks_jobs_skipped_total{reason="stale"}"#).await >= 1.0
     })
     .await;
     gate.cancel();
 
     let succeeded = api.newest_in(&slow, "succeeded").await;
     assert_eq!((&succeeded["attempts"], &succeeded["next_attempt_at"]), (&json!(1), &Value::Null));
-    let cancelled = eventually("the attempt ends", SOON, || async {
-        let newest = api.newest_in(&hanging, "cancelled").await;
+    let failed = eventually("the attempt ends", SOON, || async {
+        let newest = api.newest_in(&failing, "cancelled").await;
         (newest["attempts"] == 1).then_some(newest)
     })
     .await;
-    assert_eq!(cancelled["next_attempt_at"], Value::Null);
-    // The retry's job came long before the attempt that hangs was given up.
-    assert_eq!(made, fails());
+    assert_eq!(failed["next_attempt_at"], Value::Null);
+    let made = receiver.received().into_iter().filter(|one| one.path == "/retried").count();
+    assert_eq!(api.newest_in(&retrying, "cancelled").await["attempts"], made, "one that the cancellation met counts");
     assert_eq!(in_state(&system, tenant, "cancelled").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_outlasts_a_step_that_waits_for_one_delivery_after_another() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let (tenant, api) = system.tenant().await;
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-    history::made(&system, tenant, &webhook, 2, "'pending'").await;
+    let (_, api, webhook) = history::webhook(&system, 2, "'pending'").await;
     let lock = |order: &str| {
         let one = format!("SELECT id FROM deliveries ORDER BY id {order} LIMIT 1");
         format!("BEGIN; SELECT FROM deliveries WHERE id = ({one}) FOR UPDATE")

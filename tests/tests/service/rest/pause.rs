@@ -2,31 +2,32 @@
 
 use end_to_end::{
     events::Event,
-    receiver::{Receiver, always, fails_then_succeeds},
-    system::{Options, Service, System, TestSystem},
+    receiver::{Receiver, Reply, always, behaviour},
+    system::{Options, Service, Subscriber, System, TestSystem},
     wait::{SOON, until},
 };
-use ledger::{Actor, WebhookChange};
 use serde_json::json;
-use uuid::Uuid;
-
-async fn held(system: &System, count: i64) {
-    until("jobs are held", SOON, || async { system.count("SELECT count(*) FROM held_jobs").await == count }).await;
-}
+use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
-    // The retry comes long after the pause.
-    let system = TestSystem::running(Options { schedule: "5s,10s", ..Options::default() }).await;
+    let system = TestSystem::running(Options { timeout: "20s", ..Options::default() }).await;
     let (tenant, api) = system.tenant().await;
-    let (receiver, other) =
-        (Receiver::start(&system.ca, fails_then_succeeds(1)), Receiver::start(&system.ca, always(200)));
+    let gate = CancellationToken::new();
+    let fails_once = behaviour({
+        let gate = gate.clone();
+        move |_, nth| if nth == 1 { Reply::status(500).once(&gate) } else { Reply::ok() }
+    });
+    let (receiver, other) = (Receiver::start(&system.ca, fails_once), Receiver::start(&system.ca, always(200)));
     let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
     api.create(&other.url("/"), &["quote.closed"]).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
-    receiver.wait_for(1, SOON).await;
+    // The first attempt fails after the pause, so that its retry comes then.
+    until("the attempt is under way", SOON, || async { receiver.arrived() == 1 }).await;
     api.set_active(&webhook.id, false).await;
-    held(&system, 1).await;
+    gate.cancel();
+    let held = "SELECT count(*) FROM held_jobs";
+    until("the retry's job is held", SOON, || async { system.count(held).await == 1 }).await;
 
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     other.wait_for(2, SOON).await;
@@ -43,8 +44,8 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
         log["data"].as_array().unwrap().len() == 1
     })
     .await;
-    held(&system, 0).await;
-    assert_eq!(system.count("SELECT count(*) FROM promised_jobs").await, 0);
+    let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM promised_jobs)";
+    until("nothing is held or promised", SOON, || async { system.count(left).await == 0 }).await;
 
     let skipped = api.log(&webhook.id, "state=skipped").await["data"][0].clone();
     assert_eq!((&skipped["attempts"], &skipped["next_attempt_at"]), (&json!(0), &json!(null)));
@@ -67,25 +68,18 @@ enum First {
 
 /// A job is read while its webhook is paused. The activation waits for the webhook's row, and the hold is tried again
 /// and again until it is free.
-async fn meets(system: TestSystem, first: First) {
-    system.start(Service::Api).await;
-    system.start(Service::Ingest).await;
-    let (tenant, api) = system.tenant().await;
-    let receiver = Receiver::start(&system.ca, always(200));
-    let webhook = api.create(&receiver.url("/"), &["quote.closed"]).await;
+async fn meets(system: &System, first: First) {
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
-    api.newest_in(&webhook.id, "pending").await;
-    api.set_active(&webhook.id, false).await;
+    api.newest_in(&webhook, "pending").await;
+    api.set_active(&webhook, false).await;
 
     let hold =
-        system.database_session(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{}' FOR UPDATE", webhook.id)).await;
-    // As the API does it, but without the API's time limit.
+        system.database_session(&format!("BEGIN; SELECT 1 FROM webhooks WHERE id = '{webhook}' FOR UPDATE")).await;
     let activate = || {
-        let (ledger, id) = (system.ledger_as("activation", 1), webhook.id.parse::<Uuid>().expect("it is an id"));
-        let change = WebhookChange { is_active: Some(true), ..WebhookChange::default() };
-        tokio::spawn(async move {
-            let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
-            ledger.webhook_change(&actor, id.into(), &change).await.expect("the ledger answers")
+        tokio::spawn({
+            let (api, webhook) = (api.clone(), webhook.clone());
+            async move { api.set_active(&webhook, true).await }
         })
     };
     let activation = match first {
@@ -104,16 +98,15 @@ async fn meets(system: TestSystem, first: First) {
     };
     drop(hold);
     activation.await.expect("the webhook is activated");
-    api.newest_in(&webhook.id, "succeeded").await;
+    api.newest_in(&webhook, "succeeded").await;
     assert_eq!(receiver.received().len(), 1);
+    system.stop(Service::Dispatcher).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_is_held_just_before_the_activation_goes() {
-    meets(TestSystem::prepared(Options::default()).await, First::Hold).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_is_held_just_after_the_activation_goes() {
-    meets(TestSystem::prepared(Options::default()).await, First::Activation).await;
+async fn a_job_that_is_held_just_before_or_just_after_the_activation_goes() {
+    let system = TestSystem::serving(Options::default(), [Service::Api, Service::Ingest]).await;
+    for first in [First::Hold, First::Activation] {
+        meets(&system, first).await;
+    }
 }

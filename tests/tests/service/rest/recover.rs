@@ -7,7 +7,7 @@ use end_to_end::{
     history,
     processes::{Process, with_api_address},
     proxy::Mode,
-    receiver::{Receiver, always},
+    receiver::always,
     system::{Options, Service, Subscriber, TestSystem},
     wait::{SOON, until},
 };
@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
+use crate::rest::end_waiting_sessions;
+
 pub(crate) fn ago(time: Duration) -> Value {
     let moment = OffsetDateTime::now_utc() - time;
     json!({"since": moment.format(&Rfc3339).expect("it can be written")})
@@ -23,11 +25,8 @@ pub(crate) fn ago(time: Duration) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let (tenant, api) = system.tenant().await;
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-    history::dropped(&system, tenant, &webhook, 12).await;
-    system.stop(Service::Api).await;
+    let system = TestSystem::prepared(Options::default()).await;
+    let webhook = history::webhook_row(&system, Uuid::new_v4(), 12, "'dropped'").await;
     // As if nine of them had come after the request. They lie between those that came before it.
     let nine = "SELECT id FROM deliveries ORDER BY id OFFSET 2 LIMIT 9";
     system.sql(&format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE id IN ({nine})")).await;
@@ -47,43 +46,13 @@ async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_dropped_since_then_is_sent_again_and_nothing_else() {
-    let system = TestSystem::shared().await;
-    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
-    let other = api.create(&receiver.url("/other"), &["quote.closed"]).await.id;
-    history::made(&system, tenant, &webhook, 60, "CASE WHEN i % 2 = 0 THEN 'dropped' ELSE 'succeeded' END").await;
-    history::dropped(&system, tenant, &other, 5).await;
-    let path = format!("/api/v1/webhooks/{webhook}/recover/");
-    // Of the 40 newest, half were dropped.
-    let since = api.log(&webhook, "limit=200").await["data"][39]["occurred_at"].clone();
-    let answer = api.recover(&webhook, &json!({"since": since})).await;
-    assert_eq!(answer.status, 202, "{}", answer.text);
-    let begun = answer.json();
-    assert_eq!(answer.header("location"), Some(&*format!("{path}{}/", begun["id"].as_str().unwrap())));
-    let recovery = api.recovered(answer.header("location").unwrap()).await;
-    assert_eq!(recovery["resent"], 20);
-    assert!(recovery["finished_at"].as_str() >= recovery["created_at"].as_str());
-    receiver.wait_for(20, SOON).await;
-    let deliveries = async |of: &str| {
-        let count = format!("SELECT count(*) FROM deliveries WHERE webhook_id IN ('{webhook}', '{other}') AND {of}");
-        system.count(&count).await
-    };
-    until("all are recorded", SOON, || async { deliveries("attempts = 8 AND state = 'succeeded'").await == 20 }).await;
-    assert!(receiver.received().iter().all(|one| one.path == "/"));
-    assert_eq!(deliveries("state = 'dropped'").await, 10 + 5);
-
-    let again = api.recover(&webhook, &json!({"since": since})).await.json();
-    assert_ne!(again["id"], begun["id"], "a finished one is not begun anew");
-    assert_eq!(api.recovered(&format!("{path}{}/", again["id"].as_str().unwrap())).await["resent"], 0);
-    assert_eq!(receiver.received().len(), 20);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends() {
     // Ten deliveries in a step.
     let options = Options::with([("API__RECOVER_PER_SECOND", "40")]);
     let system = TestSystem::running(options).await;
     let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    let other = api.create(&receiver.url("/other"), &["quote.closed"]).await.id;
+    history::dropped(&system, tenant, &other, 5).await;
     let states = "CASE i % 3 WHEN 0 THEN 'dropped' WHEN 1 THEN 'skipped' ELSE 'succeeded' END";
     history::made(&system, tenant, &webhook, 60, states).await;
     let log = api.log(&webhook, "limit=200").await;
@@ -127,7 +96,9 @@ async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends()
     let expected = log["data"].as_array().unwrap()[..40].iter().filter(|delivery| delivery["state"] != "succeeded");
     let expected: HashSet<_> = expected.map(|delivery| delivery["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids, expected);
-    assert_eq!(receiver.received().len(), 27);
+    assert_eq!(receiver.received().len(), 27, "nothing of the other webhook");
+    let kept = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{other}' AND state = 'dropped'");
+    assert_eq!(system.count(&kept).await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -197,14 +168,9 @@ async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
-    let system = TestSystem::running(Options::default()).await;
-    let (tenant, api) = system.tenant().await;
-    let receiver = Receiver::start(&system.ca, always(200));
-    let (stuck, other) = (
-        api.create(&receiver.url("/"), &["quote.closed"]).await.id,
-        api.create(&receiver.url("/"), &["quote.closed"]).await.id,
-    );
-    history::dropped(&system, tenant, &stuck, 5).await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let (tenant, api, stuck) = history::webhook(&system, 5, "'dropped'").await;
+    let other = api.create("https://localhost/", &["quote.closed"]).await.id;
     history::dropped(&system, tenant, &other, 200).await;
     let lock = format!("BEGIN; SELECT FROM deliveries WHERE webhook_id = '{stuck}' FOR UPDATE");
     let hold = system.database_session(&lock).await;
@@ -214,9 +180,7 @@ async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
     system.wait_for_locked_out(1).await;
     // The first one's step is blocked meanwhile.
     let second = begin(&other).await;
-    let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
-               WHERE NOT granted AND datname = current_database()";
-    system.sql(cut).await;
+    end_waiting_sessions(&system).await;
     assert_eq!(api.recovered(second.header("location").unwrap()).await["resent"], 200);
     assert_eq!(api.get(first.header("location").unwrap()).await.json()["state"], "running");
     drop(hold);
@@ -228,16 +192,9 @@ async fn a_recovery_whose_step_cannot_be_taken_holds_up_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recoveries_of_two_tenants_take_turns() {
     let system = TestSystem::prepared(Options::default()).await;
-    system.start(Service::Api).await;
     let (many, one) = (Uuid::new_v4(), Uuid::new_v4());
-    let mut webhooks = Vec::new();
     for tenant in [many, many, many, one] {
-        let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
-        history::dropped(&system, tenant, &webhook, 3).await;
-        webhooks.push(webhook);
-    }
-    system.stop(Service::Api).await;
-    for webhook in webhooks {
+        let webhook = history::webhook_row(&system, tenant, 3, "'dropped'").await;
         let columns = "id, webhook_id, since, reached";
         let begin = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
         system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
@@ -254,16 +211,12 @@ async fn recoveries_of_two_tenants_take_turns() {
 }
 
 /// Longer than the pause between two looks of the relay.
-const SEVERAL_LOOKS: std::time::Duration = std::time::Duration::from_secs(4);
+const SEVERAL_LOOKS: std::time::Duration = std::time::Duration::from_millis(2_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_waits_while_many_messages_are_ready_in_the_bulk_lane() {
-    let system = TestSystem::prepared(Options::default()).await;
-    system.start(Service::Api).await;
-    let tenant = Uuid::new_v4();
-    let api = system.admin(tenant).await;
-    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
-    history::dropped(&system, tenant, &webhook, 3).await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let (_, api, webhook) = history::webhook(&system, 3, "'dropped'").await;
     let (exchange, bulk) = (system.names.exchange(), system.names.bulk());
     for _ in 0..21 {
         join_all((0..477).map(|_| system.upstream.publish_to(&exchange, &bulk, b"{}"))).await;
@@ -291,7 +244,7 @@ async fn a_recovery_survives_the_kill_of_its_process() {
     let variables = with_api_address(&system).await;
     let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
     let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
-    history::dropped(&system, tenant, &webhook, 300).await;
+    history::dropped(&system, tenant, &webhook, 120).await;
 
     proxy.set(Mode::Stall);
     let begun = api.recover(&webhook, &ago(Duration::HOUR)).await;
@@ -308,16 +261,17 @@ async fn a_recovery_survives_the_kill_of_its_process() {
     system.start(Service::Dispatcher).await;
     system.start(Service::Api).await;
     let api = Api { address: system.anonymous().await.address, ..api };
-    // As if the dead process's lease had ended.
+    // As if the dead process's leases had ended.
     system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-    assert_eq!(api.recovered(location).await["resent"], 300);
+    system.sql("UPDATE recoveries SET leased_until = now()").await;
+    assert_eq!(api.recovered(location).await["resent"], 120);
     let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";
-    until("all are recorded", SOON, || async { system.count(all_sent).await == 300 }).await;
+    until("all are recorded", SOON, || async { system.count(all_sent).await == 120 }).await;
     until("every job is published", SOON, || async { system.count("SELECT count(*) FROM promised_jobs").await == 0 })
         .await;
     let mut posts: HashMap<String, usize> = HashMap::new();
     for one in receiver.received() {
         *posts.entry(one.header("x-service-webhook-id").unwrap().to_owned()).or_default() += 1;
     }
-    assert!(posts.len() == 300 && posts.values().all(|count| *count == 1), "{} ids", posts.len());
+    assert!(posts.len() == 120 && posts.values().all(|count| *count == 1), "{} ids", posts.len());
 }

@@ -1,10 +1,8 @@
 //! Sending deliveries again.
 
 use end_to_end::{
-    api::Api,
     events::Event,
     history,
-    processes::{Process, with_api_address},
     proxy::{Mode, Proxy},
     receiver::{Reply, always, behaviour},
     system::{Options, Service, Subscriber, System, TestSystem},
@@ -14,7 +12,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::rest::recover::ago;
+use crate::{further_api::FurtherApi, rest::recover::ago};
 
 /// Waits until the relay has deleted the published jobs that the query counts.
 pub(crate) async fn outbox_empties(system: &System, jobs: &str) {
@@ -88,88 +86,45 @@ async fn twenty_at_once_make_one_run() {
     assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(2), 2));
 }
 
-/// Asks for a resend while the second attempt is under way. Every later attempt succeeds. Returns the numbers of the
-/// attempts in the log.
-async fn resent_during_an_attempt(dispatchers: usize) -> Vec<u64> {
-    let system = TestSystem::running(Options { dispatchers, timeout: "15s", ..Options::default() }).await;
+/// Asks for a resend while the attempt of this number is under way. Every later attempt succeeds. Returns the numbers of
+/// the attempts in the log, and that of the requests that arrived.
+async fn resent_during_an_attempt(system: &System, number: usize, is_beside: bool) -> (Vec<u64>, usize) {
     let gate = CancellationToken::new();
     let opened = gate.clone();
     let slow = behaviour(move |_, nth| match nth {
-        1 => Reply::status(500),
-        2 => Reply::status(500).once(&opened),
+        _ if nth == number => Reply::status(if nth == 1 { 200 } else { 500 }).once(&opened),
+        _ if nth < number => Reply::status(500),
         _ => Reply::ok(),
     });
     let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
-    receiver.wait_for(2, SOON).await;
+    receiver.wait_for(number, SOON).await;
     let during = api.log(&webhook, "").await["data"][0].clone();
-    assert_eq!(during["attempts"], 1, "the second attempt is under way");
+    assert_eq!(during["attempts"], number - 1, "the attempt is under way");
     assert_eq!(api.resend(&webhook, &during).await.status, 202);
-    if dispatchers > 1 {
+    if is_beside {
         api.newest_in(&webhook, "succeeded").await;
     }
     gate.cancel();
     let sent = api.newest_in(&webhook, "succeeded").await;
-    let log = api.delivery(&webhook, sent["id"].as_str().expect("the log shows it")).await["attempt_log"]
-        .as_array()
-        .expect("the log shows it")
-        .clone();
-    assert_eq!(log.last().expect("the log shows it")["outcome"], "success");
-    assert_eq!(receiver.received().len(), 3);
-    log.iter().map(|attempt| attempt["attempt"].as_u64().expect("the log shows it")).collect()
+    let sent = api.delivery(&webhook, sent["id"].as_str().unwrap()).await;
+    let log = sent["attempt_log"].as_array().unwrap();
+    assert_eq!(log.last().unwrap()["outcome"], "success");
+    (log.iter().map(|attempt| attempt["attempt"].as_u64().unwrap()).collect(), receiver.received().len())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resend_during_an_attempt_begins_after_it() {
-    assert_eq!(resent_during_an_attempt(1).await, [1, 2, 3]);
+async fn a_resend_during_an_attempt_begins_after_it_and_joins_the_very_first_one() {
+    let system = TestSystem::running(Options { timeout: "20s", ..Options::default() }).await;
+    assert_eq!(resent_during_an_attempt(&system, 2, false).await, (vec![1, 2, 3], 3));
+    assert_eq!(resent_during_an_attempt(&system, 1, false).await, (vec![1], 1));
 }
 
 /// Another dispatcher does not know of the attempt under way: the one that ends first is the second one in the ledger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_during_an_attempt_may_begin_beside_it_elsewhere() {
-    assert_eq!(resent_during_an_attempt(2).await, [1, 2]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resend_during_the_very_first_attempt_joins_it() {
-    let system = TestSystem::running(Options { timeout: "15s", ..Options::default() }).await;
-    let gate = CancellationToken::new();
-    let opened = gate.clone();
-    let slow = behaviour(move |_, _| Reply::ok().once(&opened));
-    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(slow).await;
-    system.upstream.publish(&Event::closed(tenant, 1)).await;
-    receiver.wait_for(1, SOON).await;
-    let during = api.newest_in(&webhook, "pending").await;
-    assert_eq!(api.resend(&webhook, &during).await.status, 202);
-    gate.cancel();
-    let sent = api.newest_in(&webhook, "succeeded").await;
-    assert_eq!((&sent["attempts"], receiver.received().len()), (&json!(1), 1));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_its_webhook_is_paused_a_resend_is_held() {
-    let system = TestSystem::shared().await;
-    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
-    history::dropped(&system, tenant, &webhook, 1).await;
-    let path = format!("/api/v1/webhooks/{webhook}/");
-    assert_eq!(api.patch(&path, &json!({"is_active": false})).await.status, 200);
-    let delivery = api.newest_in(&webhook, "dropped").await;
-    assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
-    let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{webhook}'");
-    until("the job is held", SOON, || async { system.count(&held).await == 1 }).await;
-    assert_eq!(receiver.received().len(), 0);
-    assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 200);
-    api.newest_in(&webhook, "succeeded").await;
-    assert_eq!(receiver.received().len(), 1);
-}
-
-/// Starts a further API with some settings of its own, without waiting until it is ready.
-pub(crate) async fn api_with(system: &System, settings: &[(&str, &str)], like: &Api) -> (Api, CancellationToken) {
-    let app = api_service::App::build(&system.settings_with(settings)).await.expect("the API starts");
-    let api = Api { address: app.address(), ..like.clone() };
-    let stop = CancellationToken::new();
-    tokio::spawn(app.run(stop.clone()));
-    (api, stop)
+    let system = TestSystem::running(Options { dispatchers: 2, timeout: "20s", ..Options::default() }).await;
+    assert_eq!(resent_during_an_attempt(&system, 2, true).await, (vec![1, 2], 3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,7 +136,7 @@ async fn while_the_broker_is_unavailable_tests_and_resends_are_queued_and_they_a
     system.stop(Service::Api).await;
     let (proxy, url) = Proxy::before(&system.amqp_url);
     proxy.set(Mode::Refuse);
-    let (api, stop) = api_with(&system, &[("WEBHOOKS__BROKER__URL", url.as_str())], &admin).await;
+    let api = FurtherApi::start(&system, &[("BROKER__URL", url.as_str())], &admin).await;
     let test = api.ask(&format!("/api/v1/webhooks/{webhook}/test/")).await;
     // The second resend joins the run of the first one.
     for answer in [api.resend(&webhook, &delivery).await, test, api.resend(&webhook, &delivery).await] {
@@ -198,39 +153,6 @@ async fn while_the_broker_is_unavailable_tests_and_resends_are_queued_and_they_a
     })
     .await;
     assert_eq!(receiver.received_once().len(), 2);
-    stop.cancel();
-}
-
-/// The process dies at the worst moment: the relay has leased the job, and the broker has not got it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resend_survives_the_kill_of_its_process() {
-    let system = TestSystem::prepared(Options::default()).await;
-    let variables = with_api_address(&system).await;
-    let (proxy, mut doomed) = Process::start_behind_proxy("api-service", variables).await;
-    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
-    history::dropped(&system, tenant, &webhook, 1).await;
-    let delivery = api.newest_in(&webhook, "dropped").await;
-
-    proxy.set(Mode::Stall);
-    assert_eq!(api.resend(&webhook, &delivery).await.status, 202);
-    until("the relay leases the job", SOON, || async {
-        system.count("SELECT count(*) FROM promised_jobs WHERE leased_until > now()").await == 1
-    })
-    .await;
-    doomed.kill();
-
-    system.start(Service::Dispatcher).await;
-    system.start(Service::Api).await;
-    // As if the dead process's lease had ended.
-    system.sql("UPDATE promised_jobs SET leased_until = now()").await;
-    until("the job is published, and the delivery recorded", SOON, || async {
-            let open = "SELECT (SELECT count(*) FROM promised_jobs) + (SELECT count(*) FROM deliveries WHERE state <> 'succeeded')";
-            system.count(open).await == 0 })
-        .await;
-    let received = receiver.received();
-    assert_eq!(received.len(), 1);
-    assert_eq!(received[0].header("x-service-webhook-id"), delivery["id"].as_str());
-    assert_eq!(system.count("SELECT attempts::bigint FROM deliveries").await, 8);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

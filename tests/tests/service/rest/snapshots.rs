@@ -8,10 +8,7 @@ use serde_json::{Map, Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-use crate::{
-    openapi::{Contract, described},
-    rest::order::assert_documented,
-};
+use crate::openapi::Contract;
 
 /// Headers that may differ from run to run: of the connection, not of the answer.
 const OMITTED: [&str; 3] = ["connection", "content-length", "date"];
@@ -19,29 +16,30 @@ const OMITTED: [&str; 3] = ["connection", "content-length", "date"];
 /// The snapshots of one folder.
 pub(crate) struct Snapshots {
     folder: &'static str,
-    document: Value,
+    pub(crate) contract: Contract,
     compared: BTreeSet<String>,
 }
 
 impl Snapshots {
     pub(crate) fn of(folder: &'static str) -> Self {
-        Self { folder, document: described(), compared: BTreeSet::new() }
+        Self { folder, contract: Contract::committed(), compared: BTreeSet::new() }
     }
 
-    /// Compares an answer's status, headers and body with the snapshot of this name.
-    pub(crate) fn compare(&mut self, name: &str, answer: &Answer) {
-        let body = if is_json(answer) { answer.json() } else { json!(answer.text) };
-        self.compare_with(name, answer, &body);
+    /// Compares the answer of an operation with its snapshot, and with its description.
+    pub(crate) fn compare(&mut self, operation: &str, answer: &Answer) {
+        let is_json = answer.header("content-type").is_some_and(|media_type| media_type.ends_with("json"));
+        let body = if is_json { answer.json() } else { json!(answer.text) };
+        self.compare_with(operation, answer, &body);
     }
 
     /// The same with something else in the body's place.
-    pub(crate) fn compare_with(&mut self, name: &str, answer: &Answer, body: &Value) {
-        if is_json(answer) {
-            assert_documented(&self.document, name, answer);
-        }
-        if self.folder == "operations" {
-            Contract::committed().check(name, answer.status, answer);
-        }
+    pub(crate) fn compare_with(&mut self, operation: &str, answer: &Answer, body: &Value) {
+        self.contract.check(operation, answer.status, answer);
+        self.compare_as(operation, answer, body);
+    }
+
+    /// Compares an answer's status and headers, and this body, with the snapshot of this name.
+    pub(crate) fn compare_as(&mut self, name: &str, answer: &Answer, body: &Value) {
         let mut headers: Map<_, _> = answer.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         assert_eq!(headers.len(), answer.headers.len(), "each header is sent once: {:?}", answer.headers);
         headers.retain(|name, _| !OMITTED.contains(&name.as_str()));
@@ -57,17 +55,13 @@ impl Snapshots {
     }
 
     /// Asserts that an answer was compared for each of these names, and that there is no other snapshot.
-    pub(crate) fn are_of<'n>(self, names: impl Iterator<Item = &'n Value>) {
-        assert_eq!(self.compared, names.map(|name| name.as_str().expect("a name").to_owned()).collect());
+    pub(crate) fn are_of(self, names: &BTreeSet<&str>) {
+        assert_eq!(self.compared.iter().map(String::as_str).collect::<BTreeSet<_>>(), *names);
         let folder = repository().join("tests/tests/service/rest/snapshots").join(self.folder);
         let files = fs::read_dir(folder).expect("there are snapshots").map(|file| file.expect("a file").file_name());
         let expected: BTreeSet<_> = self.compared.iter().map(|name| format!("{name}.snap").into()).collect();
         assert_eq!(files.collect::<BTreeSet<OsString>>(), expected);
     }
-}
-
-fn is_json(answer: &Answer) -> bool {
-    answer.header("content-type").is_some_and(|media_type| media_type.ends_with("json"))
 }
 
 /// Puts a placeholder in the place of what differs from run to run. Another shape fails the test. Null is shown.

@@ -1,6 +1,6 @@
 //! Every call that needs a session (crates/README.md, REST API), with others' sessions.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use end_to_end::{
     api::{Answer, Api},
@@ -11,42 +11,36 @@ use end_to_end::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Method, path below `/api/v1`, a valid body, and the status that the owner gets.
+use crate::openapi::Contract;
+
+/// Operation, method, path below `/api/v1`, a valid body, and the status that the owner gets.
 fn calls(
     webhook: &str,
     delivery: &str,
     recovery: &str,
     event: &str,
-) -> Vec<(&'static str, String, Option<Value>, u16)> {
+) -> Vec<(&'static str, &'static str, String, Option<Value>, u16)> {
     let one = format!("/webhooks/{webhook}/");
     let hook = json!({"name": "n", "url": "https://localhost/", "events": ["quote.closed"]});
     vec![
-        ("POST", "/webhooks/".to_owned(), Some(hook), 201),
-        ("GET", "/webhooks/".to_owned(), None, 200),
-        ("GET", "/event-types/".to_owned(), None, 200),
-        ("GET", one.clone(), None, 200),
-        ("PATCH", one.clone(), Some(json!({"name": "other"})), 200),
-        ("POST", format!("{one}test/"), Some(json!({})), 202),
-        ("GET", format!("{one}deliveries/"), None, 200),
-        ("GET", format!("{one}deliveries/{delivery}/"), None, 200),
-        ("POST", format!("{one}deliveries/{delivery}/resend/"), Some(json!({})), 202),
-        ("POST", format!("{one}recover/"), Some(json!({"since": "2026-01-01T00:00:00Z"})), 202),
-        ("GET", format!("{one}recover/{recovery}/"), None, 200),
-        ("GET", format!("/events/{event}/"), None, 200),
-        ("GET", format!("{one}stats/"), None, 200),
-        ("GET", format!("{one}notices/"), None, 200),
-        ("GET", format!("{one}history/"), None, 200),
-        ("POST", format!("{one}cancel/"), Some(json!({})), 202),
-        ("DELETE", one, None, 204),
+        ("createWebhook", "POST", "/webhooks/".to_owned(), Some(hook), 201),
+        ("listWebhooks", "GET", "/webhooks/".to_owned(), None, 200),
+        ("listEventTypes", "GET", "/event-types/".to_owned(), None, 200),
+        ("readWebhook", "GET", one.clone(), None, 200),
+        ("changeWebhook", "PATCH", one.clone(), Some(json!({"name": "other"})), 200),
+        ("testWebhook", "POST", format!("{one}test/"), Some(json!({})), 202),
+        ("listDeliveries", "GET", format!("{one}deliveries/"), None, 200),
+        ("readDelivery", "GET", format!("{one}deliveries/{delivery}/"), None, 200),
+        ("resendDelivery", "POST", format!("{one}deliveries/{delivery}/resend/"), Some(json!({})), 202),
+        ("recoverDeliveries", "POST", format!("{one}recover/"), Some(json!({"since": "2026-01-01T00:00:00Z"})), 202),
+        ("readRecovery", "GET", format!("{one}recover/{recovery}/"), None, 200),
+        ("readEvent", "GET", format!("/events/{event}/"), None, 200),
+        ("readStats", "GET", format!("{one}stats/"), None, 200),
+        ("listNotices", "GET", format!("{one}notices/"), None, 200),
+        ("listHistory", "GET", format!("{one}history/"), None, 200),
+        ("cancelDeliveries", "POST", format!("{one}cancel/"), Some(json!({})), 202),
+        ("deleteWebhook", "DELETE", one, None, 204),
     ]
-}
-
-/// How many calls are described that need a session.
-fn described() -> usize {
-    let document = crate::openapi::described();
-    let paths = document["paths"].as_object().into_iter().flat_map(|paths| paths.values());
-    let calls = paths.flat_map(|calls| calls.as_object().into_iter().flat_map(|calls| calls.values()));
-    calls.filter(|call| call["security"] != json!([])).count()
 }
 
 async fn send(api: &Api, method: &str, path: &str, body: Option<&Value>) -> Answer {
@@ -84,29 +78,32 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
     history::made(&system, tenant, &webhook, 1, "'pending'").await;
     let state = async || system.sql(&row).await[0].get::<_, String>(0);
     let before = state().await;
-    assert_eq!(calls(&webhook, delivery, recovery, event).len(), described(), "every call is asked");
-    for (method, path, body, _) in calls(&webhook, delivery, recovery, event) {
+    let contract = Contract::committed();
+    let asked: BTreeSet<_> =
+        calls(&webhook, delivery, recovery, event).iter().map(|(operation, ..)| *operation).collect();
+    assert_eq!(asked, contract.operations(|call| call["security"] != json!([])), "every call is asked");
+    for (operation, method, path, body, _) in calls(&webhook, delivery, recovery, event) {
         let path = format!("/api/v1{path}");
-        let ask = async |api: &Api, path: &str| send(api, method, path, body.as_ref()).await.status;
+        let refuses = async |api: &Api, path: &str, status: u16| {
+            contract.check(operation, status, &send(api, method, path, body.as_ref()).await);
+        };
         for (who, expected) in [(&nobody, 401), (&expired, 401), (&clerk, 403)] {
-            assert_eq!(ask(who, &path).await, expected, "{method} {path}");
+            refuses(who, &path, expected).await;
+        }
+        if path.contains(&webhook) || path.contains(event) {
+            refuses(&own, &path, 404).await;
         }
         if path.contains(&webhook) {
-            assert_eq!(ask(&own, &path).await, 404, "another tenant's: {method} {path}");
-            let unknown = path.replace(&webhook, &Uuid::now_v7().to_string());
-            assert_eq!(ask(&owner, &unknown).await, 404, "unknown: {method} {unknown}");
-        }
-        if path.contains(event) {
-            assert_eq!(ask(&own, &path).await, 404, "another tenant's: {method} {path}");
+            refuses(&owner, &path.replace(&webhook, &Uuid::now_v7().to_string()), 404).await;
         }
         if path.contains(delivery) || path.contains(recovery) {
-            let mixed = path.replace(&webhook, &others);
-            assert_eq!(ask(&own, &mixed).await, 404, "of another webhook: {method} {mixed}");
+            // Of another webhook.
+            refuses(&own, &path.replace(&webhook, &others), 404).await;
         }
     }
     assert_eq!(state().await, before, "nobody has changed anything");
-    for (method, path, body, expected) in calls(&webhook, delivery, recovery, event) {
+    for (operation, method, path, body, expected) in calls(&webhook, delivery, recovery, event) {
         let answer = send(&owner, method, &format!("/api/v1{path}"), body.as_ref()).await;
-        assert_eq!(answer.status, expected, "{method} {path}: {}", answer.text);
+        contract.check(operation, expected, &answer);
     }
 }

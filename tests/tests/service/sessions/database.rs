@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::sessions::application::with;
+use crate::{rest::end_waiting_sessions, sessions::application::with};
 
 const LIST: &str = "/api/v1/webhooks/";
 
@@ -201,9 +201,7 @@ async fn a_change_whose_connection_the_server_ends_is_unconfirmed_and_one_that_f
     let hold = system.database_session("BEGIN; SELECT FROM admin_sessions FOR UPDATE").await;
     let cut = async {
         system.wait_for_locked_out(1).await;
-        let waiting = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) \
-                       WHERE NOT granted AND datname = current_database()";
-        system.sql(waiting).await;
+        end_waiting_sessions(&system).await;
     };
     let (revoked, ()) = tokio::join!(ledger.session_revoke(&code.hash), cut);
     let error = revoked.unwrap_err();
