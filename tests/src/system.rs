@@ -226,10 +226,13 @@ impl System {
     }
 
     async fn prepare(options: Options) -> Self {
-        // By its time, a later run recognises what an interrupted one has left (`database.rs`).
+        Self::prepare_as(&Self::new_tag(), options).await
+    }
+
+    /// A tag that no other system has. By its time, a later run recognises what an interrupted one has left (`database.rs`).
+    fn new_tag() -> String {
         let (now, random) = (OffsetDateTime::now_utc().unix_timestamp(), Uuid::new_v4().simple().to_string());
-        let tag = format!("{now:08x}{}", &random[..6]);
-        Self::prepare_as(&tag, options).await
+        format!("{now:08x}{}", &random[..6])
     }
 
     /// Like [`System::prepare`]. `tag` is in the names of database, queues and exchanges.

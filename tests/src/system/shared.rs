@@ -10,12 +10,9 @@ use tokio::{
 use super::{Options, Service, System};
 use crate::{database::Session, servers::Servers};
 
-/// The first of the advisory locks by which programs choose a number.
-const NUMBERS: i64 = 0x5a7e_0000;
-
 /// The name of the threads of the shared system.
 pub(super) const THREAD: &str = "shared";
-/// The beginning of its tag. A number follows.
+/// The beginning of its tag. The tag of a system of its own follows.
 const TAG: &str = "shared";
 
 /// Outlives the runtimes of tests.
@@ -31,22 +28,25 @@ pub(super) async fn system() -> Arc<System> {
     Arc::clone(system)
 }
 
-/// Starts it under the lowest number that no other program uses. What an earlier program left under that number is
-/// removed first: statics are never dropped.
+/// Starts it under a new name, and then removes what earlier programs left under theirs: statics are never dropped. Not
+/// before: the deletion of a queue that the broker has just recovered may stop the only supervisor of its dead-lettering.
 async fn start() -> Arc<System> {
+    let tag = format!("{TAG}_{}", System::new_tag());
     let session = Session::open(&Servers::shared().database_url).await;
-    let mut number = 0;
-    while !session.rows(&format!("SELECT pg_try_advisory_lock({})", NUMBERS + number)).await[0].get::<_, bool>(0) {
-        number += 1;
-    }
-    // The session holds the lock until the program ends.
-    std::mem::forget(session);
-    let tag = format!("{TAG}{number}");
-    System::named(&tag, Options::default()).await.remove().await;
+    session.rows(&format!("SELECT pg_advisory_lock(hashtext('{tag}'))")).await;
     let system = System::prepare_as(&tag, Options::default()).await;
     for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
         system.start(service).await;
     }
+    let all = format!("SELECT substr(datname, 5) FROM pg_database WHERE datname ~ '^e2e_{TAG}'");
+    for left in session.rows(&all).await {
+        let left: &str = left.get(0);
+        if session.rows(&format!("SELECT pg_try_advisory_lock(hashtext('{left}'))")).await[0].get(0) && left != tag {
+            System::named(left, Options::default()).await.remove().await;
+        }
+    }
+    // The session holds the lock of the name until the program ends.
+    std::mem::forget(session);
     Arc::new(system)
 }
 
