@@ -48,8 +48,9 @@ impl ConnectError {
         }
     }
 
-    /// Returns whether the operator does not allow the receiver: nothing was asked to connect.
-    pub(crate) const fn is_refusal(&self) -> bool {
-        matches!(self, Self::RefusedHost(_) | Self::RefusedPort(_) | Self::RefusedLiteral(_) | Self::RefusedName { .. })
+    /// Returns whether the operator does not allow the URL. A name whose addresses are all refused is no such refusal: its
+    /// name servers may be wrong, and they may be ours.
+    pub(crate) const fn is_refused_url(&self) -> bool {
+        matches!(self, Self::RefusedHost(_) | Self::RefusedPort(_) | Self::RefusedLiteral(_))
     }
 }

@@ -140,12 +140,12 @@ impl Egress {
 
     /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS
     /// handshake, all that within the timeout. Sends no request. `None`: nobody was asked, as no descriptor was left, or
-    /// as the operator does not allow the receiver.
+    /// as the operator does not allow the URL.
     pub async fn reaches(&self, url: &WebhookUrl) -> Option<bool> {
         let Ok(uri) = Uri::try_from(url.without_fragment()) else { return Some(false) };
         let connecting = self.0.connects.attempt(url, self.0.connector.clone().call(uri));
         match timeout(self.0.timeout, connecting).await {
-            Ok(Err(error)) if error.is_without_descriptor() || error.is_refusal() => None,
+            Ok(Err(error)) if error.is_without_descriptor() || error.is_refused_url() => None,
             connected => Some(connected.is_ok_and(|connected| connected.is_ok())),
         }
     }

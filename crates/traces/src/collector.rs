@@ -6,9 +6,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use egress::Internal;
+use egress::{Internal, InternalError};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header::CONTENT_TYPE};
-use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, ResponseBodyTooLarge};
 use tokio::runtime::Handle;
 
 /// The HTTP client of the library's exporter.
@@ -56,7 +56,11 @@ impl HttpClient for Collector {
                 Some(format!("{error}{cause}"))
             }
         });
-        let answer = sent?;
+        let answer = sent.map_err(|error| match error {
+            // The collector has the spans, or refuses them: the library does not send them again.
+            InternalError::TooLarge(_) => ResponseBodyTooLarge::new().into(),
+            other => HttpError::from(other),
+        })?;
         let mut response = Response::new(answer.body);
         *response.status_mut() = StatusCode::from_u16(answer.status)?;
         *response.headers_mut() = answer.headers;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::{CollectorHeaders, Traces, collector::Collector};
 
 /// The longest answer of a collector, in bytes.
-const MAX_ANSWER: usize = 4 * 1024 * 1024;
+const MAX_ANSWER: usize = 64 * 1024;
 /// The time for one export with all its retries. Then its spans are dropped, and the next ones get their turn.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The pauses between the requests of an export that fails, doubling.

@@ -181,7 +181,11 @@ impl On {
 mod tests {
     use std::time::Instant;
 
-    use tokio::{net::TcpListener, time::timeout};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        time::{sleep, timeout},
+    };
 
     use super::*;
     use crate::{CollectorHeaders, TracesConfig};
@@ -192,7 +196,7 @@ mod tests {
         Traceparent::parse(&format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}")).unwrap()
     }
 
-    /// Traces of a collector that accepts connections and never answers.
+    /// Traces of a collector that accepts connections and never answers by itself.
     async fn traces(ratio: f64) -> (Traces, TcpListener) {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = TracesConfig {
@@ -258,5 +262,31 @@ mod tests {
         traces.end().await;
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert_eq!(on.stats.waiting(), MAX_WAITING);
+    }
+
+    #[tokio::test]
+    async fn at_most_64_kib_of_an_answer_are_read_and_spans_with_a_longer_one_are_not_sent_again() {
+        for (length, fate) in [(65_536, "exported"), (65_537, "dropped")] {
+            let (traces, collector) = traces(1.0).await;
+            traces.begin(Kind::Server, None, AT).unwrap().end(AT);
+            let answers = tokio::spawn(async move {
+                let (mut tcp, _) = collector.accept().await.unwrap();
+                assert!(tcp.read(&mut [0; 4096]).await.unwrap() > 0);
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
+                let _ = tcp.write_all(answer.as_bytes()).await;
+                (collector, tcp)
+            });
+            let on = Arc::clone(traces.0.as_ref().unwrap());
+            let export = async {
+                while on.stats.waiting() > 0 {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            timeout(Duration::from_secs(30), export).await.expect("the export ends");
+            assert_eq!(on.stats.ended.get_or_create_owned(&[("outcome", fate)]).get(), 1, "{length} bytes");
+            let (collector, _tcp) = answers.await.unwrap();
+            let again = timeout(Duration::ZERO, collector.accept()).await;
+            assert!(again.is_err(), "{length} bytes: the spans were sent again");
+        }
     }
 }

@@ -24,24 +24,72 @@ const APART: time::Duration = time::Duration::MINUTE;
 /// What remains of an hour's work. It is done in steps, none of which takes long.
 pub(crate) struct Retention<'a> {
     upkeep: &'a Upkeep,
-    /// When the hour's work begins, the partitions are looked at, and what failed is tried again.
+    /// When the hour's work begins, and when the partitions are looked at.
     next: Instant,
     next_look: Instant,
-    next_try: Instant,
-    rest: Vec<Work>,
-    /// Work of which a step failed, most often as somebody read the day. The first is tried again first.
-    failed: Vec<Work>,
+    agenda: Agenda,
     /// The end of the history that is deleted, by the time at the beginning of the hour's work.
     before: OffsetDateTime,
     is_stopped: bool,
 }
 
 /// A piece of the work: on webhooks with held jobs, on a day, or on the tables beside the log of deliveries.
+#[derive(Clone)]
 enum Work {
     Expiring(Uuid),
     Removal(Removal),
     Leftovers,
     Stats,
+}
+
+impl Work {
+    /// Its name in the log.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Expiring(_) => "looking for deliveries that are about to be cancelled",
+            Self::Removal(_) => "removing a day",
+            Self::Leftovers => "cleaning",
+            Self::Stats => "deleting old statistics",
+        }
+    }
+
+    /// The work to begin with once a step of this has failed. A removal begins anew: something may wait by then.
+    fn again(self) -> Self {
+        match self {
+            Self::Removal(removal) => Self::Removal(Removal::of(removal.day(), removal.part())),
+            other => other,
+        }
+    }
+}
+
+/// The work that is left.
+struct Agenda {
+    /// The last piece is done first.
+    rest: Vec<Work>,
+    /// Work of which a step failed, most often as somebody read the day.
+    failed: Vec<Work>,
+    /// When the failed work comes again, the first of it first.
+    next_try: Instant,
+}
+
+impl Agenda {
+    fn new(now: Instant) -> Self {
+        Self { rest: Vec::new(), failed: Vec::new(), next_try: now }
+    }
+
+    /// Returns the piece to do now.
+    fn next(&mut self, now: Instant) -> Option<Work> {
+        if now >= self.next_try {
+            self.rest.extend(self.failed.drain(..).rev());
+        }
+        self.rest.pop()
+    }
+
+    /// Notes that a step of this work failed: it comes again after a pause, and other work continues.
+    fn fail(&mut self, work: Work, now: Instant) {
+        self.failed.push(work.again());
+        self.next_try = now + AGAIN;
+    }
 }
 
 impl<'a> Retention<'a> {
@@ -50,9 +98,7 @@ impl<'a> Retention<'a> {
             upkeep,
             next: Instant::now(),
             next_look: Instant::now(),
-            next_try: Instant::now(),
-            rest: Vec::new(),
-            failed: Vec::new(),
+            agenda: Agenda::new(Instant::now()),
             before: OffsetDateTime::UNIX_EPOCH,
             is_stopped: false,
         }
@@ -70,27 +116,41 @@ impl<'a> Retention<'a> {
             self.next_look = Instant::now() + if made { EVERY } else { AGAIN };
         }
         let Some(now) = now else { return Ok(()) };
-        if self.rest.is_empty() && Instant::now() >= self.next {
+        if self.agenda.rest.is_empty() && Instant::now() >= self.next {
             self.begin(leader, now).await?;
             self.next = Instant::now() + EVERY;
-        } else if Instant::now() >= self.next_try {
-            self.rest.extend(self.failed.drain(..).rev());
         }
         let mut pace = Pace::new(self.upkeep.interval, Instant::now());
         while pace.goes_on(0, Instant::now())
-            && let Some(work) = self.rest.pop()
+            && let Some(work) = self.agenda.next(Instant::now())
         {
             let began = Instant::now();
-            let rows = match work {
-                Work::Expiring(after) => self.tell_expiring(leader, after).await?,
-                Work::Removal(removal) => self.remove(leader, removal).await?,
-                Work::Leftovers => self.clear(leader).await?,
-                Work::Stats => self.clear_stats(leader).await?,
-            };
-            pace.spend(rows);
+            let looked_at = self.take_step(leader, work.clone()).await;
+            match tolerate(work.name(), looked_at)? {
+                Some(rows) => pace.spend(rows),
+                None => self.agenda.fail(work, Instant::now()),
+            }
             pause(began.elapsed()).await;
         }
         Ok(())
+    }
+
+    /// Takes a step of a piece of work, and notes its next step. Returns how many rows it has looked at.
+    async fn take_step(&mut self, leader: &mut Leader, work: Work) -> Result<u32, LedgerError> {
+        match work {
+            Work::Expiring(after) => self.tell_expiring(leader, after).await,
+            Work::Removal(removal) => self.remove(leader, removal).await,
+            Work::Leftovers => {
+                let cleared = leader.leftovers_clear(self.before).await?;
+                self.agenda.rest.extend((!cleared.is_last).then_some(Work::Leftovers));
+                Ok(cleared.looked)
+            }
+            Work::Stats => {
+                let gone = leader.stats_clear().await?;
+                self.agenda.rest.extend((gone > 0).then_some(Work::Stats));
+                Ok(u32::try_from(gone).unwrap_or(u32::MAX))
+            }
+        }
     }
 
     /// The time that retention goes by. `None` while it stops: logged once.
@@ -114,29 +174,16 @@ impl<'a> Retention<'a> {
         now
     }
 
-    /// Returns how many rows it has looked at, as each kind of work does.
     async fn tell_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
         let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
-        let told = leader.expiring_tell(after, age).await;
-        let Some(told) = tolerate("looking for deliveries that are about to be cancelled", told)? else {
-            return Ok(self.try_again(Work::Expiring(after)));
-        };
-        self.rest.extend(told.next.map(Work::Expiring));
+        let told = leader.expiring_tell(after, age).await?;
+        self.agenda.rest.extend(told.next.map(Work::Expiring));
         Ok(u32::try_from(told.looked).unwrap_or(u32::MAX))
-    }
-
-    /// Notes that a step failed. Returns 0: it has looked at no row.
-    fn try_again(&mut self, work: Work) -> u32 {
-        self.failed.push(work);
-        self.next_try = Instant::now() + AGAIN;
-        0
     }
 
     async fn remove(&mut self, leader: &mut Leader, removal: Removal) -> Result<u32, LedgerError> {
         let (day, part) = (removal.day(), removal.part());
-        let Some(done) = tolerate("removing a day", leader.removal_step(&removal).await)? else {
-            return Ok(self.try_again(Work::Removal(Removal::of(day, part))));
-        };
+        let done = leader.removal_step(&removal).await?;
         let metrics = &self.upkeep.metrics;
         metrics.ended.inc_by(done.cancelled.into());
         if done.cancelled > 0 {
@@ -151,24 +198,8 @@ impl<'a> Retention<'a> {
             metrics.days.inc();
             metrics.days_behind.dec();
         }
-        self.rest.extend(done.rest.map(Work::Removal));
+        self.agenda.rest.extend(done.rest.map(Work::Removal));
         Ok(done.looked)
-    }
-
-    async fn clear(&mut self, leader: &mut Leader) -> Result<u32, LedgerError> {
-        let cleared = tolerate("cleaning", leader.leftovers_clear(self.before).await)?;
-        if cleared.as_ref().is_some_and(|cleared| !cleared.is_last) {
-            self.rest.push(Work::Leftovers);
-        }
-        Ok(cleared.map(|cleared| cleared.looked).unwrap_or_default())
-    }
-
-    async fn clear_stats(&mut self, leader: &mut Leader) -> Result<u32, LedgerError> {
-        let gone = tolerate("deleting old statistics", leader.stats_clear().await)?.unwrap_or_default();
-        if gone > 0 {
-            self.rest.push(Work::Stats);
-        }
-        Ok(u32::try_from(gone).unwrap_or(u32::MAX))
     }
 
     /// Makes partitions, and shows how the ledger is. Deletes nothing, so the clocks need not agree. Returns whether the
@@ -189,17 +220,16 @@ impl<'a> Retention<'a> {
     async fn begin(&mut self, leader: &mut Leader, now: OffsetDateTime) -> Result<(), LedgerError> {
         let margin = margin(&self.upkeep.schedule);
         self.before = now - self.upkeep.kept.log - margin;
-        self.failed.clear();
+        self.agenda = Agenda::new(Instant::now());
         let old = leader.days_old(now, self.upkeep.kept.log + margin).await?;
         let mut bodies = leader.days_old(now, self.upkeep.kept.bodies + margin).await?;
         bodies.retain(|day| !old.contains(day));
         let bodies = leader.days_with_bodies(bodies).await?;
-        // `rest` is a stack: the last entry is done first.
-        self.rest.extend([Work::Leftovers, Work::Stats]);
-        let removal = |part| move |day| Work::Removal(Removal::of(day, part));
-        self.rest.extend(bodies.into_iter().rev().map(removal(Part::Bodies)));
-        self.rest.extend(old.into_iter().rev().map(removal(Part::Log)));
-        self.rest.push(Work::Expiring(Uuid::nil()));
+        let (rest, removal) = (&mut self.agenda.rest, |part| move |day| Work::Removal(Removal::of(day, part)));
+        rest.extend([Work::Leftovers, Work::Stats]);
+        rest.extend(bodies.into_iter().rev().map(removal(Part::Bodies)));
+        rest.extend(old.into_iter().rev().map(removal(Part::Log)));
+        rest.push(Work::Expiring(Uuid::nil()));
         if let Some(sessions @ 1..) =
             tolerate("deleting expired sessions", self.upkeep.ledger.sessions_purge(now).await)?
         {
@@ -236,6 +266,24 @@ mod tests {
     use time::{Duration, macros::datetime};
 
     use super::*;
+
+    #[test]
+    fn work_that_failed_comes_again_once_a_minute_later_in_its_order_and_the_rest_goes_on_meanwhile() {
+        let (now, nearly) = (Instant::now(), AGAIN - std::time::Duration::from_millis(1));
+        let mut agenda = Agenda::new(now);
+        agenda.rest = vec![Work::Stats, Work::Expiring(Uuid::max()), Work::Expiring(Uuid::nil())];
+        for _ in 0..2 {
+            let work = agenda.next(now).unwrap();
+            agenda.fail(work, now);
+        }
+        assert!(matches!(agenda.next(now), Some(Work::Stats)));
+        assert!(agenda.next(now + nearly).is_none());
+        for expected in [Uuid::nil(), Uuid::max()] {
+            let work = agenda.next(now + AGAIN);
+            assert!(matches!(work, Some(Work::Expiring(after)) if after == expected), "{expected}");
+        }
+        assert!(agenda.next(now + 2 * AGAIN).is_none());
+    }
 
     #[test]
     fn retention_goes_by_the_earlier_clock_and_stops_at_a_minute_of_difference_either_way() {

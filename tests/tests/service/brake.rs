@@ -53,6 +53,8 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 255));
 /// Something there accepts connections and is silent, as if packets vanished.
 const SILENT_PLACE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
+/// Nothing is sent there: whoever leads all names there is no receiver's name server.
+const REFUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// Where a receiver is that only the allowed networks open.
 const INTERNAL: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
@@ -65,6 +67,7 @@ impl Names {
     const SILENT: u8 = 1;
     const NOWHERE: u8 = 2;
     const VANISHING: u8 = 3;
+    const WRONG: u8 = 4;
 
     fn set(&self, how: u8) {
         self.0.store(how, SeqCst);
@@ -78,6 +81,7 @@ impl Names {
             Self::SILENT => Say::Silence,
             Self::NOWHERE => Say::Addresses(vec![NOWHERE]),
             Self::VANISHING => Say::Addresses(vec![SILENT_PLACE]),
+            Self::WRONG => Say::Addresses(vec![REFUSED]),
             _ => Say::Addresses(vec![HERE]),
         })
         .await
@@ -376,12 +380,12 @@ async fn only_the_dispatcher_without_a_way_out_brakes() {
     assert_no_brake(&world.dispatcher).await;
 }
 
-/// The events are divided among them.
+/// The events are divided among them. Their name servers lead every name to an internal address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_of_three_dispatchers_without_a_way_out_brakes() {
     let world = World::start(SCHEDULE, TENANTS, EACH, &QUICK).await;
     let (second, third) = tokio::join!(dispatcher(&world.variables), dispatcher(&world.variables));
-    world.names.set(Names::SILENT);
+    world.names.set(Names::WRONG);
     let all = [&world.dispatcher, &second, &third].map(|one| until_metric(one.ops, BRAKED, 1.0));
     tokio::select! {
         () = world.publish_steadily(Duration::from_millis(300)) => {}

@@ -261,6 +261,38 @@ async fn denied_hosts_and_ports_are_neither_looked_up_nor_connected_to() {
 }
 
 #[tokio::test]
+async fn a_receiver_that_cannot_be_reached_was_asked_and_one_that_the_operator_does_not_allow_was_not() {
+    let authority = Authority::new();
+    let name_server = NameServer::start(|name, _| match name {
+        "internal.example" => Say::Addresses(ips(&["10.0.0.1", "127.0.0.1"])),
+        "missing.example" => Say::NoSuchName,
+        _ => Say::Addresses(ips(&[PUBLIC])),
+    })
+    .await;
+    let (receiver, _calls) = receiver(&authority, &["a.example"]).await;
+    let open = receiver.address.port();
+    let closed = tokio::net::TcpListener::bind((PUBLIC, 0)).await.unwrap().local_addr().unwrap().port();
+    let lenient = only_public(&authority, &name_server);
+    let destinations = lenient.destinations.clone().with_ports(format!("{open},{closed}").parse().unwrap());
+    let destinations = destinations.without_hosts("denied.example".parse().unwrap());
+    let egress = Client::new(EgressConfig { destinations, ..lenient });
+    for (host, port, is_reached) in [
+        ("a.example", open, Some(true)),
+        ("a.example", closed, Some(false)),
+        // It shows another name's certificate.
+        ("b.example", open, Some(false)),
+        ("missing.example", open, Some(false)),
+        ("internal.example", open, Some(false)),
+        ("127.0.0.1", open, None),
+        ("a.example", 1, None),
+        ("denied.example", open, None),
+    ] {
+        let post = crate::post(&format!("https://{host}:{port}/"));
+        assert_eq!(egress.0.reaches(&post.url).await, is_reached, "{host}:{port}");
+    }
+}
+
+#[tokio::test]
 async fn a_redirect_is_not_followed_and_not_even_looked_up() {
     let authority = Authority::new();
     let name_server = NameServer::start(|_, _| Say::Addresses(ips(&[PUBLIC]))).await;
