@@ -30,7 +30,7 @@ pub use admin::{
     erasure::{Erased, Erasure, erased_tables},
     events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
     history::{Action, Actor},
-    outbox::{LEASE, OutboxBatch},
+    outbox::{LEASE, OutboxBatch, Promised},
     records::HistoryEntry,
     recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery},
     resends::{Kept, Resend},
