@@ -21,6 +21,7 @@ mod shown;
 pub mod time_text;
 mod timestamp;
 mod traceparent;
+mod webhook_state;
 mod webhook_url;
 
 pub use address::{AddressPolicy, RefusedAddress};
@@ -42,4 +43,5 @@ pub use shortened::shortened;
 pub use shown::{escaped, find_hidden, indented, is_blank, is_hidden, visible};
 pub use timestamp::Timestamp;
 pub use traceparent::Traceparent;
+pub use webhook_state::{HoldReason, WebhookState};
 pub use webhook_url::{UrlFault, WebhookUrl};

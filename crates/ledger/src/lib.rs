@@ -47,7 +47,7 @@ pub use hot::{
     attempts::{Attempted, Record},
     held_jobs::{Held, Waking},
     intake::{NewEvent, Stored},
-    look_up::{Destination, LoadedDelivery, StoredBody, WebhookState},
+    look_up::{Destination, LoadedDelivery, StoredBody},
 };
 pub use keys::{KeyUse, Resealed, Unopened};
 pub use pool::{Connections, Ledger, PATIENCE};
