@@ -233,31 +233,6 @@ async fn a_job_that_was_held_keeps_the_number_of_its_deliveries_when_another_rel
     nothing_is_held(&system).await;
 }
 
-/// A job has the number of its deliveries by the broker from the message with which it is held. Another message of the same
-/// job may have been delivered more often.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_is_held_again_keeps_the_greater_number_of_deliveries() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let tenant = Uuid::new_v4();
-    let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
-    system.stop(Service::Api).await;
-    let webhook: Uuid = webhook.parse().unwrap();
-    let (waking, delivery) = (Waking { batch: 1, pause: Duration::from_secs(3) }, Uuid::now_v7());
-    let ledger = system.ledger_as("holds", 1);
-    for (handed_out, expected) in [(vec![1], 1), (vec![3, 5, 4], 5), (vec![2], 5)] {
-        let job = |handed_out| Held {
-            webhook: webhook.into(),
-            delivery: delivery.into(),
-            handed_out,
-            is_again: false,
-            waking: Some(waking),
-        };
-        let jobs: Vec<Held> = handed_out.into_iter().map(job).collect();
-        assert_eq!(ledger.jobs_hold(&jobs).await.unwrap(), vec![true; jobs.len()]);
-        assert_eq!(system.count("SELECT handed_out::bigint FROM held_jobs").await, expected);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_jobs_than_a_statement_has_parameters_are_released_together() {
     const OF_ONE: i64 = u16::MAX as i64;
