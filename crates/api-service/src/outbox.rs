@@ -5,8 +5,8 @@ pub(crate) mod relay;
 use std::{error::Error, sync::Arc};
 
 use broker::{Broker, Names, Outgoing, PublishError, Publisher};
-use domain::{Job, Notice};
-use ledger::{Ledger, LedgerError, OutboxBatch};
+use domain::Notice;
+use ledger::{Ledger, LedgerError, OutboxBatch, Promised};
 use tokio::sync::Notify;
 
 /// Held jobs are not published while more jobs than these wait on the slow queue: nobody would begin them.
@@ -61,12 +61,16 @@ impl Outbox {
         ready.is_ok_and(|ready| ready.is_some_and(|messages| messages > most))
     }
 
-    /// Publishes jobs of the outbox and deletes those that the broker has confirmed.
+    /// Publishes jobs of the outbox and deletes those that the broker has confirmed. Those that had been handed out before they
+    /// were held go as [`Outbox::publish_woken`] publishes them: the process that released them has died.
     ///
     /// # Errors
     /// When the broker has not confirmed one of the jobs. That job stays in the outbox.
     pub(crate) async fn publish(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        self.publish_messages(batch, self.names.messages_due(batch.jobs(), |job| *job)).await
+        let was_held = |promised: &Promised| promised.handed_out > 0;
+        let (held, others): (Vec<Promised>, Vec<Promised>) = batch.jobs().iter().copied().partition(was_held);
+        let others = self.names.messages_due(&others, |promised| promised.job).into_iter();
+        self.publish_messages(batch, others.chain(self.woken(&held)).collect()).await
     }
 
     /// The same for jobs of a recovery. They wait in the bulk lane, so that no new event waits behind them.
@@ -74,7 +78,7 @@ impl Outbox {
     /// # Errors
     /// As [`Outbox::publish`].
     pub(crate) async fn publish_recovered(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        self.publish_messages(batch, self.names.jobs_in_bulk(batch.jobs(), |job| *job)).await
+        self.publish_messages(batch, self.names.jobs_in_bulk(batch.jobs(), |promised| promised.job)).await
     }
 
     /// The same for jobs that were held. They wait in the slow lane, not in front of others.
@@ -82,13 +86,17 @@ impl Outbox {
     /// # Errors
     /// As [`Outbox::publish`].
     pub(crate) async fn publish_woken(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        self.publish_messages(batch, self.names.jobs_woken(batch.jobs(), |job| batch.handed_out(job))).await
+        self.publish_messages(batch, self.woken(batch.jobs())).await
+    }
+
+    fn woken<'p>(&self, jobs: &'p [Promised]) -> Vec<(Outgoing, &'p [Promised])> {
+        self.names.jobs_woken(jobs, |promised| (promised.job, promised.handed_out))
     }
 
     async fn publish_messages(
         &self,
         batch: &OutboxBatch,
-        messages: Vec<(Outgoing, &[Job])>,
+        messages: Vec<(Outgoing, &[Promised])>,
     ) -> Result<(), PublishError> {
         let (messages, jobs): (Vec<Outgoing>, Vec<_>) = messages.into_iter().unzip();
         let unconfirmed = self.publisher.publish(&messages).await.err();

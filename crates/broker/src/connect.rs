@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use domain::Presence;
 use lapin::{Channel, Connection, protocol::AMQPSoftError, uri::AMQPUri};
 
 use crate::{
     addresses::node_of,
     broker::{Broker, CONNECT_TIMEOUT, farewell},
     error::BrokerError,
-    presence::{Presence, find},
+    presence::find,
 };
 
 /// The role of a consumer that was attached a moment ago: the topology is declared.

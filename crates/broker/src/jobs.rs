@@ -42,11 +42,11 @@ impl Names {
         Outgoing { queue, id, body: notice.to_bytes(), ..Default::default() }
     }
 
-    /// The messages for jobs that were held, one in each, with the job: each may wait for a slow receiver.
-    /// `handed_out` returns the number of earlier deliveries of a job by the broker.
-    pub fn jobs_woken<'j>(&self, jobs: &'j [Job], handed_out: impl Fn(Job) -> u32) -> Vec<(Outgoing, &'j [Job])> {
-        let woken = messages(&self.slow(), jobs, 1, |job| *job).into_iter();
-        woken.map(|(message, one)| (message.carrying(one.first().map_or(0, |job| handed_out(*job))), one)).collect()
+    /// The messages for jobs that were held, one in each, with its item: each may wait for a slow receiver.
+    /// `job` returns the job of an item, and the number of its earlier deliveries by the broker.
+    pub fn jobs_woken<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> (Job, u32)) -> Vec<(Outgoing, &'i [T])> {
+        let woken = messages(&self.slow(), items, 1, |item| job(item).0).into_iter();
+        woken.map(|(message, one)| (message.carrying(one.first().map_or(0, |item| job(item).1)), one)).collect()
     }
 
     /// The messages for the jobs of `items`, which are due now, each with its items. Very many at once go in bulk.

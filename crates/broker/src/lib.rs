@@ -34,7 +34,6 @@ pub use examine::{Examiner, NodeSeen, Seen};
 pub use message::{Acker, Outgoing, Received};
 pub use parking::{Moved, Parked, Reading};
 pub use prefetch::Prefetch;
-pub use presence::Presence;
 pub use publisher::Publisher;
 pub use stats::Stats;
 pub use topology::{Exchange, Names, Queue, Topology};

@@ -1,6 +1,7 @@
 //! Whether the broker has a queue. A blank node, which has lost its disk or its cluster, answers differently from its
 //! peers.
 
+use domain::Presence;
 use futures_util::future::join_all;
 use lapin::{
     Channel, Connection, Queue,
@@ -18,17 +19,6 @@ use crate::{
 
 /// Looks at a single address, each over a connection of its own: there may be several nodes behind it.
 const LOOKS: usize = 5;
-
-/// What the broker's nodes say of a queue that should exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// A node has it.
-    Exists,
-    /// No node that answers has it, and too few answer to know about the others.
-    Unknown,
-    /// No node has it, of more than half of them. A quorum queue needs more than half of its members, so it is lost.
-    Gone,
-}
 
 /// An answer of a node.
 enum Look {
@@ -93,7 +83,7 @@ impl Broker {
                 Look::Lacks | Look::Silent => {}
             }
         }
-        (judge(uris.len(), lacking, found.is_some()), found)
+        (Presence::of(uris.len(), usize::from(found.is_some()), lacking), found)
     }
 
     /// Warns of a node that lacks a queue, if it still does: at a first start, another process may have declared the queue
@@ -130,14 +120,6 @@ impl Broker {
     }
 }
 
-const fn judge(looks: usize, lacking: usize, is_found: bool) -> Presence {
-    match (is_found, lacking > looks / 2) {
-        (true, _) => Presence::Exists,
-        (false, true) => Presence::Gone,
-        (false, false) => Presence::Unknown,
-    }
-}
-
 /// Declares a queue passively. Returns the channel too, as asking for a queue that does not exist closes the channel.
 pub(crate) async fn find(
     connection: &Connection,
@@ -153,27 +135,5 @@ pub(crate) async fn find(
         Ok(queue) => Ok((Some(queue), channel)),
         Err(error) if error.refusal(AMQPSoftError::NOTFOUND).is_some() => Ok((None, channel)),
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queue_is_gone_when_more_than_half_of_the_nodes_lack_it_and_none_has_it() {
-        for (looks, lacking, is_found, expected) in [
-            (3, 0, true, Presence::Exists),
-            (3, 2, true, Presence::Exists),
-            (3, 0, false, Presence::Unknown),
-            (3, 1, false, Presence::Unknown),
-            (3, 2, false, Presence::Gone),
-            (2, 1, false, Presence::Unknown),
-            (2, 2, false, Presence::Gone),
-            (LOOKS, LOOKS, false, Presence::Gone),
-            (LOOKS, LOOKS - 1, true, Presence::Exists),
-        ] {
-            assert_eq!(judge(looks, lacking, is_found), expected, "{lacking} of {looks} lack it, found: {is_found}");
-        }
     }
 }

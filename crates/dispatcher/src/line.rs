@@ -3,10 +3,10 @@
 use std::{num::NonZeroU32, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{Traceparent, Verdict};
+use domain::{Traceparent, Verdict, WebhookState};
 use futures_util::FutureExt;
 use governor::DefaultDirectRateLimiter;
-use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError, WebhookState};
+use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError};
 use time::OffsetDateTime;
 use tokio::{
     sync::{mpsc, oneshot},

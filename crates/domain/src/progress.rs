@@ -40,7 +40,7 @@ impl DeliveryState {
 }
 
 /// How far a delivery has come, as the ledger knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Progress {
     /// The state.
     pub state: DeliveryState,
@@ -55,7 +55,7 @@ pub struct Progress {
 }
 
 /// What the dispatcher does with a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Make the attempt.
     Attempt,
@@ -156,19 +156,28 @@ impl Progress {
         is_next.then_some(Self { next_attempt_at: Some(until), ..*self })
     }
 
-    /// Returns whether the delivery needs a message on the queues: it waits, and its job is neither in the outbox nor held.
+    /// Returns whether the delivery was never attempted and waits. If its event comes again, its job may be nowhere: an ingest may
+    /// have died before it published the job.
+    #[must_use]
+    pub const fn is_untried(&self) -> bool {
+        matches!(self.state, DeliveryState::Pending) && self.attempts == 0
+    }
+
+    /// Returns whether the delivery needs a message on the queues: it waits, and its job is in none of these places.
     pub const fn needs_message(&self, places: JobPlaces) -> bool {
-        self.state.is_waiting() && !places.is_promised && !places.is_held
+        self.state.is_waiting() && !places.is_promised && !places.is_held && !places.is_published
     }
 }
 
-/// The places of a delivery's job in the ledger. A job that is in one of them comes from there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The places of a delivery's job, as the ledger knows them. A job that is in one of them comes from there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobPlaces {
     /// The job is in the outbox.
     pub is_promised: bool,
     /// The job is held.
     pub is_held: bool,
+    /// The job was published since the broker lost its disk, or again a short time ago.
+    pub is_published: bool,
 }
 
 /// What the ledger has of an attempt that was to be recorded.
@@ -188,6 +197,19 @@ pub enum Record {
 }
 
 impl Record {
+    /// The record of an attempt that the row took, which is `row` now.
+    #[must_use]
+    pub const fn taken(row: &Progress) -> Self {
+        Self::Taken { state: row.state, next_attempt_at: row.next_attempt_at }
+    }
+
+    /// The record of attempt number `attempt` that the row did not expect. `is_own`: the ledger has this very attempt, of an
+    /// earlier call.
+    #[must_use]
+    pub const fn found(row: &Progress, attempt: u16, is_own: bool) -> Self {
+        if is_own && row.attempts == attempt { Self::taken(row) } else { Self::Superseded(*row) }
+    }
+
     /// When the retry is due that the recorded `job` has to publish, if it has to. If the ledger took this attempt, it does as
     /// long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher recorded the
     /// attempt, that one publishes the retry. If this message was handed out before, this job publishes it as well: the
@@ -361,9 +383,27 @@ mod tests {
     }
 
     #[test]
+    fn an_attempt_that_is_recorded_already_is_taken_if_it_is_the_latest_one_and_the_callers_own() {
+        let row = Progress { state: DeliveryState::Retrying, attempts: 2, next_attempt_at: Some(NOW), ..Progress::NEW };
+        let taken = Record::Taken { state: DeliveryState::Retrying, next_attempt_at: Some(NOW) };
+        assert_eq!(Record::found(&row, 2, true), taken);
+        for (attempt, is_own) in [(2, false), (1, true), (1, false)] {
+            assert_eq!(Record::found(&row, attempt, is_own), Record::Superseded(row), "{attempt} {is_own}");
+        }
+    }
+
+    #[test]
+    fn a_delivery_is_untried_while_it_waits_for_its_very_first_attempt() {
+        for (state, attempts) in DeliveryState::ALL.into_iter().flat_map(|state| [(state, 0), (state, 1)]) {
+            let is_untried = Progress { state, attempts, ..Progress::NEW }.is_untried();
+            assert_eq!(is_untried, (state, attempts) == (DeliveryState::Pending, 0), "{state} after {attempts}");
+        }
+    }
+
+    #[test]
     fn only_what_waits_is_cancelled_made_due_postponed_or_without_a_message() {
         let later = NOW + Duration::from_secs(9);
-        let nowhere = JobPlaces { is_promised: false, is_held: false };
+        let nowhere = JobPlaces::default();
         for state in DeliveryState::ALL {
             let row = Progress { state, attempts: 3, ..Progress::NEW };
             let waits = state.is_waiting();
@@ -378,6 +418,7 @@ mod tests {
             assert_eq!(row.needs_message(nowhere), waits);
             assert!(!row.needs_message(JobPlaces { is_promised: true, ..nowhere }));
             assert!(!row.needs_message(JobPlaces { is_held: true, ..nowhere }));
+            assert!(!row.needs_message(JobPlaces { is_published: true, ..nowhere }));
         }
     }
 

@@ -30,7 +30,7 @@ pub use admin::{
     erasure::{Erased, Erasure, erased_tables},
     events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
     history::{Action, Actor},
-    outbox::{LEASE, OutboxBatch},
+    outbox::{LEASE, OutboxBatch, Promised},
     records::HistoryEntry,
     recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery},
     resends::{Kept, Resend},
@@ -47,7 +47,7 @@ pub use hot::{
     attempts::{Attempted, Record},
     held_jobs::{Held, Waking},
     intake::{NewEvent, Stored},
-    look_up::{Destination, LoadedDelivery, StoredBody, WebhookState},
+    look_up::{Destination, LoadedDelivery, StoredBody},
 };
 pub use keys::{KeyUse, Resealed, Unopened};
 pub use pool::{Connections, Ledger, PATIENCE};

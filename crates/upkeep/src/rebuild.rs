@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use broker::{Backoff, BrokerError, Outgoing, Presence, PublishError, Publisher};
+use broker::{Backoff, BrokerError, Outgoing, PublishError, Publisher};
+use domain::Presence;
 use ledger::{Generation, Leader, Place, RebuildCursor, Stream, Waiting};
 use time::OffsetDateTime;
 use tokio::time::timeout;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use broker::{BrokerError, Presence};
-use ledger::{Generation, Leader, LedgerError};
+use broker::BrokerError;
+use domain::{BrokerData, Presence};
+use ledger::{Leader, LedgerError};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -19,7 +20,8 @@ pub(crate) struct Reconciler<'a> {
     pub(crate) upkeep: &'a Upkeep,
     working_time: WorkingTime,
     pub(crate) search: Search,
-    is_doubtful: bool,
+    /// The presence of the sentinel in the pass before.
+    presence: Presence,
 }
 
 /// Why a pass failed.
@@ -31,20 +33,9 @@ pub(crate) enum Trouble {
     Broker(#[from] BrokerError),
 }
 
-/// Whether the broker still has what was on its disk.
-enum BrokerData {
-    Kept,
-    /// The ledger knows no generation to compare it with.
-    NotKnown,
-    /// It looks lost. Another look will tell.
-    Doubtful,
-    /// It is lost, or was, and the rebuild is not finished.
-    Lost,
-}
-
 impl<'a> Reconciler<'a> {
     pub(crate) fn new(upkeep: &'a Upkeep) -> Self {
-        Self { upkeep, working_time: WorkingTime::default(), search: Search::default(), is_doubtful: false }
+        Self { upkeep, working_time: WorkingTime::default(), search: Search::default(), presence: Presence::default() }
     }
 
     /// Begins the time that counts for lost jobs anew. While the broker is unavailable, dispatchers receive no jobs.
@@ -55,42 +46,34 @@ impl<'a> Reconciler<'a> {
     /// Does one pass. Returns its result, for the metrics.
     pub(crate) async fn pass(&mut self, leader: &mut Leader) -> Result<&'static str, Trouble> {
         let known = leader.generation().await?;
-        match self.broker_data(known).await? {
-            BrokerData::Kept => {}
+        let Some(sentinel) = known.id else {
+            self.adopt(leader, known).await?;
+            return Ok("adopted");
+        };
+        let data = if known.rebuilding.is_some() { BrokerData::Lost } else { self.broker_data(sentinel).await? };
+        match data {
+            BrokerData::Kept => self.find_lost(leader, known.indexed_before).await,
             BrokerData::Doubtful => {
                 self.forget();
-                return Ok("doubtful");
-            }
-            BrokerData::NotKnown => {
-                self.adopt(leader, known).await?;
-                return Ok("adopted");
+                Ok("doubtful")
             }
             BrokerData::Lost => {
                 self.forget();
-                return self.rebuild(leader, known).await;
+                // The rebuild declares another sentinel.
+                self.presence = Presence::default();
+                self.rebuild(leader, known).await
             }
         }
-        self.find_lost(leader, known.indexed_before).await
     }
 
-    async fn broker_data(&mut self, known: Generation) -> Result<BrokerData, Trouble> {
-        let Some(id) = known.id else { return Ok(BrokerData::NotKnown) };
-        if known.rebuilding.is_some() {
-            return Ok(BrokerData::Lost);
+    async fn broker_data(&mut self, sentinel: Uuid) -> Result<BrokerData, Trouble> {
+        // A pass that fails has seen nothing.
+        let before = std::mem::take(&mut self.presence);
+        self.presence = self.upkeep.broker.presence(&self.upkeep.broker.names().generation(sentinel)).await?;
+        if self.presence == Presence::Unknown {
+            tracing::warn!("the broker seems to have lost its disk, but too few of its nodes answer to be sure");
         }
-        let was_doubtful = std::mem::take(&mut self.is_doubtful);
-        Ok(match self.upkeep.broker.presence(&self.upkeep.broker.names().generation(id)).await? {
-            Presence::Exists => BrokerData::Kept,
-            Presence::Gone if was_doubtful => BrokerData::Lost,
-            Presence::Gone => {
-                self.is_doubtful = true;
-                BrokerData::Doubtful
-            }
-            Presence::Unknown => {
-                tracing::warn!("the broker seems to have lost its disk, but too few of its nodes answer to be sure");
-                BrokerData::Doubtful
-            }
-        })
+        Ok(self.presence.after(before))
     }
 
     async fn find_lost(&mut self, leader: &mut Leader, indexed_before: Uuid) -> Result<&'static str, Trouble> {

@@ -2,113 +2,81 @@
 
 use domain::RetrySchedule;
 
-/// How often each of these may still happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Budget {
-    /// Faults: a process dies, a connection is lost, a confirm or a commit's answer is lost, a lease ends too soon.
-    pub faults: u8,
+/// What may happen besides the usual steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum May {
+    /// A process dies, a connection is lost, a confirm or a commit's answer is lost, a lease ends too soon.
+    Fault,
     /// The broker loses its disk.
-    pub disks: u8,
+    Disk,
     /// An event is published once more.
-    pub copies: u8,
+    Copy,
     /// The webhook is paused.
-    pub pauses: u8,
+    Pause,
     /// It is activated; once more after each pause.
-    pub activations: u8,
+    Activate,
     /// A delivery is resent.
-    pub resends: u8,
+    Resend,
     /// The webhook is deleted.
-    pub deletions: u8,
+    Delete,
     /// A job finds no slot, as its webhook is slow.
-    pub holds: u8,
+    Hold,
     /// A dispatcher has no descriptor for an attempt.
-    pub lacks: u8,
+    Lack,
 }
 
-impl Budget {
-    /// Nothing but the usual steps.
-    pub const NONE: Self = Self {
-        faults: 0,
-        disks: 0,
-        copies: 0,
-        pauses: 0,
-        activations: 0,
-        resends: 0,
-        deletions: 0,
-        holds: 0,
-        lacks: 0,
-    };
-}
+/// How often each of these may still happen.
+pub(crate) type Budget = [u8; May::Lack as usize + 1];
+
+/// A configuration's name, its events, and what may happen.
+type Given = (&'static str, u8, &'static [(May, u8)]);
+
+/// The small configurations.
+pub const SMALL: [Given; 5] = [
+    ("two faults and a pause", 1, &[(May::Fault, 2), (May::Pause, 1)]),
+    ("a fault and a lost disk", 1, &[(May::Fault, 1), (May::Disk, 1)]),
+    ("a fault and a resend", 1, &[(May::Fault, 1), (May::Resend, 1)]),
+    ("a fault, a deletion and a pause", 1, &[(May::Fault, 1), (May::Delete, 1), (May::Pause, 1)]),
+    ("two events and a fault", 2, &[(May::Fault, 1)]),
+];
+
+/// The large ones.
+pub const LARGE: [Given; 6] = [
+    ("everything", 1, &EVERYTHING),
+    ("two events, a fault and a pause", 2, &[(May::Fault, 1), (May::Pause, 1)]),
+    ("two events and a lost disk", 2, &[(May::Fault, 1), (May::Disk, 1)]),
+    ("two faults, a lost disk", 1, &[(May::Fault, 2), (May::Disk, 1)]),
+    ("two faults and two pauses", 1, &[(May::Fault, 2), (May::Pause, 2)]),
+    ("three faults", 1, &[(May::Fault, 3)]),
+];
+
+/// An activation follows from a pause.
+const EVERYTHING: [(May, u8); 8] = {
+    use May::{Copy, Delete, Disk, Fault, Hold, Lack, Pause, Resend};
+    [(Fault, 1), (Disk, 1), (Copy, 1), (Pause, 1), (Resend, 1), (Delete, 1), (Hold, 1), (Lack, 1)]
+};
 
 /// A configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its name.
-    pub name: &'static str,
     /// Events, of one webhook: one or two.
     pub events: u8,
     /// The retries' schedule, in minutes.
     pub schedule: RetrySchedule,
-    /// What may happen.
-    pub budget: Budget,
     /// Lost-job detection may do nothing for deliveries either that were under way when the broker lost its disk.
     pub is_strict: bool,
     /// What was broken on purpose.
     pub broken: Option<Broken>,
+    pub(crate) budget: Budget,
 }
 
 impl Config {
-    /// A configuration of one event, one retry, and this budget.
+    /// A configuration of one retry.
     #[must_use]
-    pub fn new(name: &'static str, budget: Budget) -> Self {
-        let schedule = "1m".parse().unwrap_or_default();
-        Self { name, events: 1, schedule, budget, is_strict: false, broken: None }
-    }
-
-    /// The small configurations.
-    #[must_use]
-    pub fn small() -> [Self; 5] {
-        let two_events = Self::new("two events and a fault", Budget { faults: 1, ..Budget::NONE });
-        [
-            Self::new("two faults and a pause", Budget { faults: 2, pauses: 1, ..Budget::NONE }),
-            Self::new("a fault and a lost disk", Budget { faults: 1, disks: 1, ..Budget::NONE }),
-            Self::new("a fault and a resend", Budget { faults: 1, resends: 1, ..Budget::NONE }),
-            Self::new("a fault, a deletion and a pause", Budget { faults: 1, deletions: 1, pauses: 1, ..Budget::NONE }),
-            Self { events: 2, ..two_events },
-        ]
-    }
-
-    /// The large ones.
-    #[must_use]
-    pub fn large() -> [Self; 6] {
-        let two_events = |name, budget| Self { events: 2, ..Self::new(name, budget) };
-        [
-            Self::new(
-                "everything",
-                Budget {
-                    faults: 1,
-                    disks: 1,
-                    copies: 1,
-                    pauses: 1,
-                    resends: 1,
-                    deletions: 1,
-                    holds: 1,
-                    lacks: 1,
-                    ..Budget::NONE
-                },
-            ),
-            two_events("two events, a fault and a pause", Budget { faults: 1, pauses: 1, ..Budget::NONE }),
-            two_events("two events and a lost disk", Budget { faults: 1, disks: 1, ..Budget::NONE }),
-            Self::new("two faults, a lost disk", Budget { faults: 2, disks: 1, ..Budget::NONE }),
-            Self::new("two faults and two pauses", Budget { faults: 2, pauses: 2, ..Budget::NONE }),
-            Self::new("three faults", Budget { faults: 3, ..Budget::NONE }),
-        ]
-    }
-
-    /// The same with something broken on purpose.
-    #[must_use]
-    pub fn broken(self, broken: Broken) -> Self {
-        Self { broken: Some(broken), ..self }
+    pub fn new(events: u8, may: &[(May, u8)]) -> Self {
+        let mut budget = Budget::default();
+        may.iter().for_each(|(may, times)| budget[*may as usize] = *times);
+        Self { events, schedule: "1m".parse().unwrap_or_default(), is_strict: false, broken: None, budget }
     }
 
     pub(crate) fn is(&self, broken: Broken) -> bool {
@@ -167,8 +135,8 @@ pub enum Broken {
     NoRebuild,
     /// A rebuild misses untried deliveries, and there is no lost-job detection.
     RebuildMissesUntried,
-    /// A rebuild publishes jobs that are in the outbox.
-    RebuildIgnoresOutbox,
+    /// A rebuild leaves out jobs that are in the outbox.
+    RebuildSkipsOutbox,
     /// A rebuild publishes jobs that were published since the sentinel was declared.
     RebuildRepeats,
     /// A deletion does not cancel what waits.

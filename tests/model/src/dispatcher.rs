@@ -1,526 +1,348 @@
 //! A dispatcher: the jobs that are under way in it, with the duplicates that joined them, and the messages that it has to
 //! acknowledge.
 
-use domain::{End, OutcomeClass, Record, RetrySchedule, Verdict};
+use domain::{End, OutcomeClass, Record, Redelivered, Verdict};
 
-use crate::{
-    config::{Broken, Config},
-    state::{DELIVERIES, Job, Message, NOW, Progress, State, Webhook, later, minutes, redelivered},
-    step::{Actor, Steps},
-};
+use crate::prelude::*;
 
-const MESSAGES: usize = 3;
-const SLOTS: usize = 2;
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Dispatcher {
-    pub(crate) messages: [Option<Taken>; MESSAGES],
-    pub(crate) slots: [Option<Slot>; SLOTS],
+    messages: Bag<Taken, 3>,
+    slots: [Option<Slot>; 2],
 }
+
+/// The jobs of a message that are under way, each with the number of messages of the job that have come before.
+type Parts = Bag<(Job, u8), DELIVERIES>;
 
 /// A message that is not acknowledged (`SharedAck`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Taken {
-    pub(crate) message: Message,
+struct Taken {
+    message: Message,
     /// Its connection is there.
     is_usable: bool,
-    /// Its jobs that are under way.
-    is_undone: [bool; DELIVERIES],
-    follow_ups: [Option<FollowUp>; DELIVERIES],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct FollowUp {
-    job: Job,
-    due: i8,
-    redelivered: bool,
+    parts: Parts,
+    follow_ups: Messages,
 }
 
 /// A job that is under way (`UnderWay`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Slot {
-    pub(crate) job: Job,
-    own: Part,
-    duplicates: [Option<Part>; MESSAGES],
-    phase: Phase,
-}
+type Slot = (Job, Phase);
 
-/// A job's part of a message.
+/// An attempt that was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Part {
-    taken: u8,
-    redelivered: bool,
+struct Made {
+    /// The progress after it.
+    progress: Progress,
+    /// The ledger has it, and the answer was lost.
+    is_recorded: bool,
+    /// It was made since the sentinel of the rebuild under way was declared.
+    is_since: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     Begun,
-    /// Its row was read.
-    Found(Found),
-    /// It waits for the holder.
-    Held {
-        is_slow: bool,
-    },
-    /// The holder has counted its duplicates, and runs its statement.
-    Holding {
-        is_slow: bool,
-        duplicates: u8,
-        redelivered: bool,
-    },
-    /// Its attempt was made, and is to be recorded. `is_ours`: the ledger has it, and the answer was lost.
-    Made {
-        progress: Progress,
-        is_ours: bool,
-        since: bool,
-    },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Found {
+    /// Its row was read: the attempt is to be made, the delivery to be cancelled, or neither.
     Attempt(Progress),
-    Stale,
-    Early(i8),
-    PublishRetry(i8),
-    Deleted,
+    Cancel,
+    Skip(Verdict),
+    /// It waits for the holder.
+    Held(HoldReason),
+    /// The holder has counted its duplicates, and runs its statement.
+    Holding(HoldReason, u8, bool),
+    /// Its attempt was made, and is to be recorded.
+    Made(Made),
 }
 
 impl Dispatcher {
-    fn is_idle(&self) -> bool {
-        *self == Self::default()
+    pub(crate) const IDLE: Self = Self { messages: Bag::EMPTY, slots: [None; 2] };
+
+    /// The jobs that are under way.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = Job> + '_ {
+        self.slots.iter().flatten().map(|(job, _)| *job)
     }
 
-    /// Returns whether a message or a job of a delivery is here.
-    pub(crate) fn has(&self, delivery: usize) -> bool {
-        let mut taken = self.messages.iter().flatten();
-        self.is_at(delivery) || taken.any(|taken| taken.is_usable && taken.message.has(delivery))
+    /// The messages that can be acknowledged.
+    pub(crate) fn usable(&self) -> impl Iterator<Item = Message> + use<> {
+        self.messages.iter().filter(|taken| taken.is_usable).map(|taken| taken.message)
     }
 
-    pub(crate) fn is_at(&self, delivery: usize) -> bool {
-        self.slots.iter().flatten().any(|slot| slot.job.of() == delivery)
-    }
-
-    /// Sorts messages and jobs, so that states are equal that differ only in this order.
+    /// Sorts jobs, so that states are equal that differ only in their order.
     pub(crate) fn sort(&mut self) {
-        let mut places: [usize; MESSAGES] = std::array::from_fn(|place| place);
-        places.sort_by_key(|place| (self.messages[*place].is_none(), self.messages[*place]));
-        if !places.is_sorted() {
-            let new = |part: &mut Part| {
-                let place = places.iter().position(|old| *old == usize::from(part.taken)).unwrap_or_default();
-                part.taken = u8::try_from(place).unwrap_or_default();
-            };
-            for slot in self.slots.iter_mut().flatten() {
-                new(&mut slot.own);
-                slot.duplicates.iter_mut().flatten().for_each(new);
-            }
-            self.messages = places.map(|place| self.messages[place]);
-        }
-        self.slots.sort_by_key(|slot| slot.map_or((true, None), |slot| (false, Some(slot.job))));
-    }
-
-    /// Returns whether a job is under way.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.slots.iter().any(Option::is_some)
+        self.slots.sort_unstable_by_key(|slot| slot.map(|(job, _)| job));
     }
 
     pub(crate) fn tick(&mut self) {
-        for taken in self.messages.iter_mut().flatten() {
-            taken.follow_ups.iter_mut().flatten().for_each(|one| one.due = later(one.due));
-        }
-        for slot in self.slots.iter_mut().flatten() {
-            match &mut slot.phase {
-                Phase::Found(Found::Attempt(progress)) | Phase::Made { progress, .. } => progress.tick(),
-                Phase::Found(Found::Early(due) | Found::PublishRetry(due)) => *due = later(*due),
+        self.messages.each(|taken| taken.follow_ups.each(|one| one.wait = later(one.wait)));
+        for (_, phase) in self.slots.iter_mut().flatten() {
+            match phase {
+                Phase::Attempt(progress) | Phase::Made(Made { progress, .. }) => tick(progress),
+                Phase::Skip(Verdict::Early(due) | Verdict::PublishRetry(due)) => *due = at(later(minutes(*due))),
                 _ => {}
             }
         }
     }
 
-    /// Its connection to the broker ends. Returns the messages that go back to their queue.
-    pub(crate) fn lose(&mut self, broken: Option<Broken>) -> [Option<Message>; MESSAGES] {
-        let mut back = [None; MESSAGES];
-        for (place, back) in back.iter_mut().enumerate() {
-            let Some(taken) = self.messages[place].as_mut().filter(|taken| taken.is_usable) else { continue };
-            taken.is_usable = false;
-            let (is_done, message) = (taken.is_done(), Message { redelivered: true, ..taken.message });
-            let is_held = self.slots.iter().flatten().any(|slot| {
-                usize::from(slot.own.taken) == place && matches!(slot.phase, Phase::Held { .. } | Phase::Holding { .. })
-            });
-            if !(is_held && broken == Some(Broken::AcknowledgedBeforeHeld)) {
-                *back = Some(message);
-            }
-            if is_done && broken != Some(Broken::FollowUpOfLostMessage) {
-                self.messages[place] = None;
-            }
-        }
-        back
+    /// The messages of a job that is under way, and their numbers.
+    fn parts(&self, job: Job) -> impl Iterator<Item = (usize, Taken)> + use<> {
+        self.messages.iter().filter_map(move |taken| Some((number_of(&taken, job)?, taken)))
     }
 
-    fn is_usable(&self, part: Part) -> bool {
-        self.messages[usize::from(part.taken)].is_some_and(|taken| taken.is_usable)
+    /// As `UnderWay::handed_out_before`.
+    fn was_redelivered(&self, job: Job) -> bool {
+        self.parts(job).any(|(_, taken)| taken.message.redelivered)
+    }
+
+    fn set(&mut self, job: Job, phase: Phase) {
+        self.slots.iter_mut().flatten().filter(|slot| slot.0 == job).for_each(|slot| slot.1 = phase);
+    }
+
+    /// As `Settler::end_all` does.
+    fn end_all(&mut self, job: Job, end: End<()>, config: &Config) {
+        let ends_with_all = match end {
+            End::NotNeeded => config.is(Broken::DuplicatesEndWithStale),
+            _ => config.is(Broken::DuplicatesEndWithAgain),
+        };
+        self.end(job, if ends_with_all { usize::MAX } else { end.duplicates() }, end, config);
     }
 
     /// As `UnderWay::end` and `SharedAck::attach_follow_up`: ends a job with the first of its duplicates. The first message
     /// that can still be acknowledged gets the follow-up. The job continues with the next duplicate.
-    fn end(&mut self, place: usize, most: usize, mut follow_up: Option<FollowUp>, broken: Option<Broken>) {
-        let Some(Slot { job, own, duplicates, .. }) = self.slots[place].take() else { return };
-        let count = duplicates.iter().flatten().count().min(most);
-        let parts: Vec<Part> = std::iter::once(own).chain(duplicates.into_iter().flatten().take(count)).collect();
-        let chosen = parts.iter().position(|part| self.is_usable(*part)).unwrap_or_default();
-        for (number, part) in parts.into_iter().enumerate() {
-            let message = &mut self.messages[usize::from(part.taken)];
-            let Some(taken) = message else { continue };
-            if number == chosen {
-                follow_up.take().into_iter().for_each(|one| put(&mut taken.follow_ups, one));
+    fn end(&mut self, job: Job, duplicates: usize, end: End<()>, config: &Config) {
+        let usable = self.parts(job).filter(|(number, taken)| *number <= duplicates && taken.is_usable);
+        let chosen = usable.map(|(number, _)| number).min().unwrap_or_default();
+        let change = |mut taken: Taken| {
+            let Some(number) = number_of(&taken, job) else { return Some(taken) };
+            taken.parts.remove((job, small(number)));
+            if number > duplicates {
+                taken.parts.add((job, small(number - duplicates - 1)));
+            } else if number == chosen {
+                follow_up(job, end).into_iter().for_each(|message| taken.follow_ups.add(message));
             }
-            for (of, is_undone) in taken.message.jobs.iter().zip(&mut taken.is_undone) {
-                *is_undone &= *of != Some(job);
-            }
-            let is_dropped = !taken.is_usable && broken != Some(Broken::FollowUpOfLostMessage);
-            if is_dropped && taken.is_done() {
-                *message = None;
-            }
-        }
-        let mut rest = duplicates.into_iter().flatten().skip(count);
-        self.slots[place] = rest.next().map(|own| {
-            let mut duplicates = [None; MESSAGES];
-            rest.for_each(|part| put(&mut duplicates, part));
-            Slot { job, own, duplicates, phase: Phase::Begun }
-        });
-    }
-}
-
-impl Taken {
-    fn is_done(&self) -> bool {
-        !self.is_undone.contains(&true)
-    }
-}
-
-/// Puts one into a free place: there are enough.
-fn put<T>(places: &mut [Option<T>], one: T) {
-    *places.iter_mut().find(|place| place.is_none()).unwrap_or_else(|| unreachable!("no free place")) = Some(one);
-}
-
-impl Slot {
-    fn begun(job: Job, own: Part) -> Self {
-        Self { job, own, duplicates: [None; MESSAGES], phase: Phase::Begun }
-    }
-
-    /// As `UnderWay::handed_out_before`.
-    fn was_redelivered(&self) -> bool {
-        self.own.redelivered || self.duplicates.iter().flatten().any(|one| one.redelivered)
-    }
-
-    fn end(&self, end: End<()>) -> Option<FollowUp> {
-        let (job, due, redelivered) = match end.left()? {
-            End::Retry(due) => (Job { attempt: self.job.attempt + 1, ..self.job }, due, false),
-            End::Again(due, handed_out_before) => (self.job, due, handed_out_before > 0),
-            _ => return None,
+            // To acknowledge a message that is not needed later than here makes no difference.
+            let is_over = end == End::NotNeeded && number == 0 && taken.follow_ups == Bag::EMPTY
+                || !taken.is_usable && !config.is(Broken::FollowUpOfLostMessage);
+            (!(is_over && taken.parts == Bag::EMPTY)).then_some(taken)
         };
-        Some(FollowUp { job, due: minutes(due).max(0), redelivered })
+        self.messages = self.messages.iter().filter_map(change).collect();
+        let is_left = self.parts(job).next().is_some();
+        self.set(job, Phase::Begun);
+        self.slots = self.slots.map(|slot| slot.filter(|slot| is_left || slot.0 != job));
     }
 }
 
-/// Ends a job of a dispatcher as `Settler::end_all` does.
-fn end_all(state: &mut State, at: (usize, usize), end: End<()>, config: &Config) {
-    let dispatcher = &mut state.dispatchers[at.0];
-    let Some(slot) = dispatcher.slots[at.1] else { return };
-    let own = usize::from(slot.own.taken);
-    let most = match end {
-        End::NotNeeded if config.is(Broken::DuplicatesEndWithStale) => usize::MAX,
-        End::Again(..) if config.is(Broken::DuplicatesEndWithAgain) => usize::MAX,
-        _ => end.duplicates(),
+/// The number of messages of a job that have come before this one, if the job is under way.
+fn number_of(taken: &Taken, job: Job) -> Option<usize> {
+    taken.parts.iter().find(|(of, _)| *of == job).map(|(_, number)| number.into())
+}
+
+fn follow_up(job: Job, end: End<()>) -> Option<Message> {
+    let (job, due, redelivered) = match end {
+        End::Retry(due) => (Job { attempt: job.attempt + 1, ..job }, due, false),
+        End::Again(due, handed_out_before) => (job, due, handed_out_before > 0),
+        _ => return None,
     };
-    dispatcher.end(at.1, most, slot.end(end), config.broken);
-    // To acknowledge a message that is not needed later than here makes no difference.
-    let is_over = |taken: &Taken| taken.is_done() && taken.follow_ups.iter().all(Option::is_none);
-    if end == End::NotNeeded && dispatcher.messages[own].as_ref().is_some_and(is_over) {
-        dispatcher.messages[own] = None;
+    Some(Message { redelivered, wait: minutes(due).max(0), ..Message::of([job]) })
+}
+
+/// Its connection to the broker ends: messages go back to their queue.
+pub(crate) fn lose(state: &mut State, number: usize, config: &Config) {
+    let dispatcher = state.dispatchers[number];
+    let is_held = |(job, number): (Job, u8)| {
+        let mut slots = dispatcher.slots.iter().flatten().filter(|slot| number == 0 && slot.0 == job);
+        slots.any(|(_, phase)| matches!(phase, Phase::Held(_) | Phase::Holding(..)))
+    };
+    for taken in dispatcher.messages.iter().filter(|taken| taken.is_usable) {
+        if !(config.is(Broken::AcknowledgedBeforeHeld) && taken.parts.iter().any(is_held)) {
+            state.jobs.add(Message { redelivered: !config.is(Broken::RedeliveredTakenForNew), ..taken.message });
+        }
     }
+    let is_kept = |taken: &Taken| taken.parts != Bag::EMPTY || config.is(Broken::FollowUpOfLostMessage);
+    let lost = dispatcher.messages.iter().filter(is_kept).map(|taken| Taken { is_usable: false, ..taken });
+    state.dispatchers[number].messages = lost.collect();
 }
 
 pub(crate) fn steps(steps: &mut Steps, number: usize) {
-    let dispatcher = &steps.state.dispatchers[number];
-    take(steps, number);
-    for (place, slot) in dispatcher.slots.iter().enumerate() {
-        let Some(slot) = slot else { continue };
-        match slot.phase {
-            Phase::Begun => judge(steps, (number, place), *slot),
-            Phase::Found(found) => go_on(steps, (number, place), *slot, found),
-            Phase::Held { .. } | Phase::Holding { .. } => hold(steps, (number, place), *slot),
-            Phase::Made { .. } => record(steps, (number, place), *slot),
-        }
+    let (config, dispatcher) = (steps.config, &steps.state.dispatchers[number]);
+    // Both are alike while they are idle.
+    if number == 0 || steps.state.dispatchers != [Dispatcher::IDLE; 2] {
+        take(steps, number);
     }
-    for (place, taken) in dispatcher.messages.iter().enumerate() {
-        if let Some(taken) = taken.filter(Taken::is_done) {
-            publish_then_ack(steps, (number, place), taken);
-        }
+    for slot in dispatcher.slots.iter().flatten() {
+        step(steps, number, *slot);
     }
-    let (actor, broken) = (Actor::Dispatcher(number), steps.config.broken);
-    if dispatcher.messages.iter().flatten().any(|taken| taken.is_usable) {
-        let why = (None, "loses its connection: its messages are redelivered");
-        steps.fault((actor, ""), why, |state| lose(state, number, broken));
+    for taken in dispatcher.messages.iter().filter(|taken| taken.parts == Bag::EMPTY) {
+        publish_then_ack(steps, number, taken);
     }
-    if !dispatcher.is_idle() {
-        steps.fault((actor, ""), (None, "dies: its messages are redelivered"), |state| {
-            lose(state, number, broken);
-            state.dispatchers[number] = Dispatcher::default();
+    if dispatcher.usable().next().is_some() {
+        let lost = "loses its connection: its messages are redelivered";
+        steps.may(May::Fault, ("", None), lost, |state| lose(state, number, config));
+    }
+    if *dispatcher != Dispatcher::IDLE {
+        steps.may(May::Fault, ("", None), "dies: its messages are redelivered", |state| {
+            lose(state, number, config);
+            state.dispatchers[number] = Dispatcher::IDLE;
         });
     }
 }
 
 fn take(steps: &mut Steps, number: usize) {
-    let State { dispatchers, jobs, .. } = steps.state;
-    // Both are alike.
-    if number > 0 && dispatchers.iter().all(Dispatcher::is_idle) {
-        return;
-    }
-    let Some(free) = dispatchers[number].messages.iter().position(Option::is_none) else { return };
-    for message in jobs.distinct().filter(|message| message.wait == 0) {
-        let of = |slot: &Option<Slot>, job| slot.is_some_and(|slot| slot.job == job);
-        let slots = &dispatchers[number].slots;
-        let new = message.jobs.iter().flatten().filter(|job| !slots.iter().any(|slot| of(slot, **job))).count();
-        if slots.iter().filter(|slot| slot.is_none()).count() < new {
-            continue;
-        }
-        steps.usual((Actor::Dispatcher(number), "Intake::take"), (message.jobs[0], "a message comes"), |state| {
-            state.jobs.remove(message);
-            let Dispatcher { messages, slots } = &mut state.dispatchers[number];
-            let is_undone = message.jobs.map(|job| job.is_some());
-            messages[free] = Some(Taken { message, is_usable: true, is_undone, follow_ups: [None; DELIVERIES] });
-            let part = Part { taken: u8::try_from(free).unwrap_or_default(), redelivered: message.redelivered };
-            for job in message.jobs.into_iter().flatten() {
-                let place = slots.iter().position(|slot| of(slot, job));
-                match place.and_then(|place| slots[place].as_mut()) {
-                    Some(slot) => put(&mut slot.duplicates, part),
-                    None => put(slots, Slot::begun(job, part)),
-                }
+    let (dispatcher, jobs) = (&steps.state.dispatchers[number], &steps.state.jobs);
+    let free = dispatcher.slots.iter().filter(|slot| slot.is_none()).count();
+    for message in jobs.iter().filter(|message| message.wait == 0 && !dispatcher.messages.is_full()) {
+        let parts: Parts = message.jobs.iter().map(|job| (job, small(dispatcher.parts(job).count()))).collect();
+        let new = || parts.iter().filter(|(_, number)| *number == 0);
+        if new().count() <= free {
+            let after = steps.usual(("Intake::take", message.jobs.first()), "a message comes");
+            after.jobs.remove(message);
+            let Dispatcher { messages, slots } = &mut after.dispatchers[number];
+            messages.add(Taken { message, is_usable: true, parts, follow_ups: Bag::EMPTY });
+            for ((job, _), slot) in new().zip(slots.iter_mut().filter(|slot| slot.is_none())) {
+                *slot = Some((job, Phase::Begun));
             }
-        });
+        }
     }
 }
 
-fn set(state: &mut State, at: (usize, usize), phase: Phase) {
-    if let Some(slot) = &mut state.dispatchers[at.0].slots[at.1] {
-        slot.phase = phase;
+/// The next step of a job that is under way.
+fn step(steps: &mut Steps, number: usize, (job, phase): Slot) {
+    let (config, dispatcher) = (steps.config, &steps.state.dispatchers[number]);
+    let handed_out = u32::from(dispatcher.was_redelivered(job) && !config.is(Broken::AgainForgetsDeliveries));
+    let (end, note) = match phase {
+        Phase::Begun => return judge(steps, number, job),
+        Phase::Held(reason) => {
+            let duplicates = small(dispatcher.parts(job).count() - 1);
+            let phase = Phase::Holding(reason, duplicates, dispatcher.was_redelivered(job));
+            let after = steps.usual(("holder::run", Some(job)), "its duplicates are counted");
+            return after.dispatchers[number].set(job, phase);
+        }
+        Phase::Holding(reason, duplicates, redelivered) => {
+            return hold(steps, number, job, (reason, duplicates, redelivered));
+        }
+        Phase::Made(made) => return record(steps, number, job, made),
+        Phase::Attempt(progress) if dispatcher.parts(job).any(|(_, taken)| taken.is_usable) => {
+            return attempt(steps, number, job, (progress, handed_out));
+        }
+        Phase::Attempt(_) => (End::NotNeeded, "ends, as its message was lost"),
+        Phase::Cancel => (End::Done, "the delivery is cancelled, and the job ends"),
+        Phase::Skip(Verdict::Early(due)) => (End::Again(due, handed_out), "ends, to be published again"),
+        Phase::Skip(Verdict::PublishRetry(due)) => (End::Retry(due), "ends, its retry to be published"),
+        Phase::Skip(_) => (End::NotNeeded, "ends"),
+    };
+    let name = if phase == Phase::Cancel { "Line::cancel" } else { "Settler::end_all" };
+    let after = steps.usual((name, Some(job)), note);
+    if phase == Phase::Cancel {
+        let row = after.row(job.of());
+        row.take(row.progress.cancelled());
     }
+    after.dispatchers[number].end_all(job, end, config);
 }
 
-fn judge(steps: &mut Steps, at: (usize, usize), slot: Slot) {
-    let State { rows, webhook, .. } = steps.state;
-    let Some(row) = rows[slot.job.of()] else { return };
-    let is_redelivered = slot.own.redelivered && !steps.config.is(Broken::RedeliveredTakenForNew);
-    let verdict = row.progress.real().judge(slot.job.real(), redelivered(is_redelivered), NOW, &steps.config.schedule);
+fn judge(steps: &mut Steps, number: usize, job: Job) {
+    let (config, State { rows, webhook, dispatchers, .. }) = (steps.config, steps.state);
+    let Some(Row { progress, .. }) = rows[job.of()] else { return };
+    let is_redelivered = dispatchers[number].parts(job).any(|(number, taken)| number == 0 && taken.message.redelivered);
+    let verdict = progress.judge(job.real(), Redelivered::from(is_redelivered), NOW, &config.schedule);
     let (phase, note) = match (verdict, webhook) {
-        (Verdict::Attempt, Webhook::Active) => (Phase::Found(Found::Attempt(row.progress)), "to be attempted"),
-        (Verdict::Attempt, Webhook::Paused) => (Phase::Held { is_slow: false }, "the webhook is paused"),
-        (Verdict::Attempt, Webhook::Deleted) => (Phase::Found(Found::Deleted), "the webhook is deleted"),
-        (Verdict::Stale, _) if steps.config.is(Broken::StaleAttempted) => {
-            (Phase::Found(Found::Attempt(row.progress)), "stale, and to be attempted")
+        (Verdict::Attempt, WebhookState::Active) => (Phase::Attempt(progress), "to be attempted"),
+        (Verdict::Attempt, WebhookState::Paused) => (Phase::Held(HoldReason::Paused), "the webhook is paused"),
+        (Verdict::Attempt, WebhookState::Deleted) => (Phase::Cancel, "the webhook is deleted"),
+        (Verdict::Stale, _) if config.is(Broken::StaleAttempted) => (Phase::Attempt(progress), "stale, and attempted"),
+        (Verdict::Early(_), _) if config.is(Broken::EarlyAttempted) => {
+            (Phase::Attempt(progress), "early, and attempted")
         }
-        (Verdict::Early(_), _) if steps.config.is(Broken::EarlyAttempted) => {
-            (Phase::Found(Found::Attempt(row.progress)), "early, and to be attempted")
-        }
-        (Verdict::Stale, _) => (Phase::Found(Found::Stale), "stale"),
-        (Verdict::Early(due), _) => (Phase::Found(Found::Early(minutes(due))), "early"),
-        (Verdict::PublishRetry(due), _) => {
-            (Phase::Found(Found::PublishRetry(minutes(due))), "recorded, its retry may not have been published")
-        }
+        (Verdict::Stale, _) => (Phase::Skip(verdict), "stale"),
+        (Verdict::Early(_), _) => (Phase::Skip(verdict), "early"),
+        (Verdict::PublishRetry(_), _) => (Phase::Skip(verdict), "recorded, its retry may not have been published"),
     };
-    steps.usual((Actor::Dispatcher(at.0), "Line::judge"), (Some(slot.job), note), |state| set(state, at, phase));
+    steps.usual(("Line::judge", Some(job)), note).dispatchers[number].set(job, phase);
 }
 
-/// What follows from the row as it was read.
-fn go_on(steps: &mut Steps, at: (usize, usize), slot: Slot, found: Found) {
-    let (config, actor) = (steps.config, Actor::Dispatcher(at.0));
-    let handed_out = u32::from(slot.was_redelivered() && !config.is(Broken::AgainForgetsDeliveries));
-    let progress = match found {
-        Found::Attempt(progress) => progress,
-        Found::Deleted => {
-            return steps.usual((actor, "Line::cancel"), (Some(slot.job), "the delivery is cancelled"), |state| {
-                let progress = &mut state.row(slot.job.of()).progress;
-                progress.take(progress.real().cancelled());
-                end_all(state, at, End::Done, config);
-            });
-        }
-        Found::Stale | Found::Early(_) | Found::PublishRetry(_) => {
-            let (end, note) = match found {
-                Found::Early(due) => (End::Again(crate::state::at(due), handed_out), "ends, to be published again"),
-                Found::PublishRetry(due) => (End::Retry(crate::state::at(due)), "ends, its retry to be published"),
-                _ => (End::NotNeeded, "ends"),
-            };
-            return steps.usual((actor, "Settler::end_all"), (Some(slot.job), note), |state| {
-                end_all(state, at, end, config);
-            });
-        }
-    };
-    let dispatcher = &steps.state.dispatchers[at.0];
-    if !std::iter::once(slot.own).chain(slot.duplicates.into_iter().flatten()).any(|part| dispatcher.is_usable(part)) {
-        let note = "ends, as its message was lost";
-        return steps.usual((actor, "UnderWay::is_usable"), (Some(slot.job), note), |state| {
-            end_all(state, at, End::NotNeeded, config);
-        });
-    }
+fn attempt(steps: &mut Steps, number: usize, job: Job, (progress, handed_out): (Progress, u32)) {
+    let (config, is_since) = (steps.config, steps.state.leader.is_rebuilding());
+    let endless = "1m,2m,3m,4m,5m,6m,7m,8m".parse().ok().filter(|_| config.is(Broken::NothingIsDropped));
+    let schedule = endless.as_ref().unwrap_or(&config.schedule);
     for (class, note) in [(OutcomeClass::Success, "POST: succeeds"), (OutcomeClass::Status, "POST: fails")] {
-        let made = after_attempt(progress, class, config);
-        let since = steps.state.leader.is_rebuilding();
-        steps.usual((actor, "Sender::attempt"), (Some(slot.job), note), |state| {
-            let row = state.row(slot.job.of());
-            if slot.job.attempt > row.posted {
-                (row.posted, row.repeated) = (slot.job.attempt, 0);
-            } else {
-                row.repeated += 1;
-            }
-            set(state, at, Phase::Made { progress: made, is_ours: false, since });
-        });
+        let progress = progress.after_attempt(class, NOW, NOW, schedule);
+        let after = steps.usual(("Sender::attempt", Some(job)), note);
+        let row = after.row(job.of());
+        let repeated = if job.attempt > row.posted { 0 } else { row.repeated + 1 };
+        (row.posted, row.repeated) = (row.posted.max(job.attempt), repeated);
+        after.dispatchers[number].set(job, Phase::Made(Made { progress, is_recorded: false, is_since }));
     }
-    not_now(steps, at, slot, (progress, handed_out));
-}
-
-/// An attempt that is to be made finds no slot, or no descriptor.
-fn not_now(steps: &mut Steps, at: (usize, usize), slot: Slot, (progress, handed_out): (Progress, u32)) {
-    let (config, actor) = (steps.config, Actor::Dispatcher(at.0));
-    let refused = (Some(slot.job), "no slot, as the webhook is slow");
-    steps.wish(
-        |budget| &mut budget.holds,
-        (actor, "Lanes::admit"),
-        refused,
-        |state| {
-            set(state, at, Phase::Held { is_slow: true });
-        },
-    );
-    let postponed = (Some(slot.job), "no descriptor: again in a minute");
-    steps.wish(
-        |budget| &mut budget.lacks,
-        (actor, "Line::postpone"),
-        postponed,
-        |state| {
-            let until = crate::state::at(1);
-            let row = &mut state.row(slot.job.of()).progress;
-            row.take(row.real().postponed(progress.attempts.into(), until));
-            end_all(state, at, End::Again(until, handed_out), config);
-        },
-    );
-}
-
-fn after_attempt(progress: Progress, class: OutcomeClass, config: &Config) -> Progress {
-    let endless = || -> RetrySchedule { "1m,2m,3m,4m,5m,6m,7m,8m".parse().unwrap_or_default() };
-    let schedule = if config.is(Broken::NothingIsDropped) { &endless() } else { &config.schedule };
-    progress.real().after_attempt(class, NOW, NOW, schedule).into()
-}
-
-fn hold(steps: &mut Steps, at: (usize, usize), slot: Slot) {
-    let (config, actor) = (steps.config, Actor::Dispatcher(at.0));
-    let (is_slow, duplicates, redelivered) = match slot.phase {
-        Phase::Held { is_slow } => {
-            let duplicates = u8::try_from(slot.duplicates.iter().flatten().count()).unwrap_or_default();
-            let phase = Phase::Holding { is_slow, duplicates, redelivered: slot.was_redelivered() };
-            return steps.usual((actor, "holder::run"), (Some(slot.job), "its duplicates are counted"), |state| {
-                set(state, at, phase);
-            });
-        }
-        Phase::Holding { is_slow, duplicates, redelivered } => (is_slow, duplicates, redelivered),
-        _ => return,
-    };
-    let is_held = match steps.state.webhook {
-        Webhook::Active => is_slow || config.is(Broken::HeldAfterActivation),
-        Webhook::Paused => true,
-        Webhook::Deleted => false,
-    };
-    let note = if is_held { "the job is held, and its messages end" } else { "not held: to be judged again" };
-    steps.usual((actor, "Ledger::jobs_hold"), (Some(slot.job), note), |state| {
-        if !is_held {
-            return set(state, at, Phase::Begun);
-        }
-        state.wakes |= is_slow && state.webhook == Webhook::Active;
-        let held = &mut state.row(slot.job.of()).held;
-        *held = match *held {
-            Some(first) if config.is(Broken::SecondHoldForgetsDeliveries) => Some(first),
-            first => Some(first.unwrap_or_default() || redelivered),
-        };
-        state.dispatchers[at.0].end(at.1, duplicates.into(), None, config.broken);
+    steps.may(May::Hold, ("Lanes::admit", Some(job)), "no slot, as the webhook is slow", |state| {
+        state.dispatchers[number].set(job, Phase::Held(HoldReason::Slow));
+    });
+    steps.may(May::Lack, ("Line::postpone", Some(job)), "no descriptor: again in a minute", |state| {
+        let row = state.row(job.of());
+        row.take(row.progress.postponed(progress.attempts, at(1)));
+        state.dispatchers[number].end_all(job, End::Again(at(1), handed_out), config);
     });
 }
 
-fn record(steps: &mut Steps, at: (usize, usize), slot: Slot) {
-    let Phase::Made { progress: made, is_ours, since } = slot.phase else { return };
-    let (config, actor) = (steps.config, Actor::Dispatcher(at.0));
-    let Some(row) = steps.state.rows[slot.job.of()] else { return };
-    let (before, after) = (row.progress.real(), made.real());
-    let recorded = before.recorded(&after).map(|new| match before.run_base == after.run_base {
-        false if config.is(Broken::RecordOverwritesResend) => after,
-        true if config.is(Broken::RecordOverwritesCancellation) => after,
+fn hold(steps: &mut Steps, number: usize, job: Job, (reason, duplicates, redelivered): (HoldReason, u8, bool)) {
+    let (config, webhook) = (steps.config, steps.state.webhook);
+    let is_active = webhook == WebhookState::Active;
+    if !webhook.holds(reason) && !(is_active && config.is(Broken::HeldAfterActivation)) {
+        let after = steps.usual(("Ledger::jobs_hold", Some(job)), "not held: to be judged again");
+        return after.dispatchers[number].set(job, Phase::Begun);
+    }
+    let after = steps.usual(("Ledger::jobs_hold", Some(job)), "the job is held, and its messages end");
+    after.wakes |= reason == HoldReason::Slow && is_active;
+    let held = &mut after.row(job.of()).held;
+    let keeps_first = held.is_some() && config.is(Broken::SecondHoldForgetsDeliveries);
+    *held = Some(held.unwrap_or_default() || redelivered && !keeps_first);
+    after.dispatchers[number].end(job, duplicates.into(), End::Done, config);
+}
+
+fn record(steps: &mut Steps, number: usize, job: Job, attempt: Made) {
+    let (config, made) = (steps.config, attempt.progress);
+    let Some(Row { progress: before, .. }) = steps.state.rows[job.of()] else { return };
+    let recorded = before.recorded(&made).map(|new| match before.run_base == made.run_base {
+        false if config.is(Broken::RecordOverwritesResend) => made,
+        true if config.is(Broken::RecordOverwritesCancellation) => made,
         _ => new,
     });
-    let commit = move |state: &mut State| {
-        let row = state.row(slot.job.of());
-        if row.progress.take(recorded) {
-            row.tried_since = since;
-            row.earliest = row.progress.due.unwrap_or_default();
-        }
-    };
-    let record = match recorded {
-        Some(new) => Record::Taken { state: new.state, next_attempt_at: new.next_attempt_at },
-        None if is_ours && before.attempts == after.attempts => {
-            Record::Taken { state: before.state, next_attempt_at: before.next_attempt_at }
-        }
-        None => Record::Superseded(before),
-    };
-    let is_redelivered = slot.was_redelivered() && !config.is(Broken::RedeliveredTakenForNew);
-    let end = match record.retry(slot.job.real(), redelivered(is_redelivered), NOW, &config.schedule) {
-        Some(due) if !config.is(Broken::RecordedWithoutFollowUp) => End::Retry(due),
-        _ => End::Done,
-    };
+    let record = recorded.map_or(Record::found(&before, made.attempts, attempt.is_recorded), |new| Record::taken(&new));
     let note = match record {
-        Record::Taken { .. } => "recorded, and ends",
+        Record::Taken { .. } if recorded.is_some() => "recorded, and ends",
+        Record::Taken { .. } => "was recorded, and ends",
         _ => "was recorded by another one, and ends",
     };
-    steps.usual((actor, "Ledger::attempts_record"), (Some(slot.job), note), |state| {
-        commit(state);
-        end_all(state, at, end, config);
+    let redelivered = Redelivered::from(steps.state.dispatchers[number].was_redelivered(job));
+    let retry = record.retry(job.real(), redelivered, NOW, &config.schedule);
+    let end = retry.filter(|_| !config.is(Broken::RecordedWithoutFollowUp)).map_or(End::Done, End::Retry);
+    let of = ("Ledger::attempts_record", Some(job));
+    let Some(new) = recorded else { return steps.usual(of, note).dispatchers[number].end_all(job, end, config) };
+    steps.call(of, [note, "recorded, and the commit's answer is lost"], |state, answer| {
+        let row = state.row(job.of());
+        row.take(Some(new));
+        (row.is_published, row.earliest) = (row.is_published || attempt.is_since, row.wait());
+        match answer {
+            Answer::Comes => state.dispatchers[number].end_all(job, end, config),
+            Answer::IsLost => state.dispatchers[number].set(job, Phase::Made(Made { is_recorded: true, ..attempt })),
+        }
     });
-    if recorded.is_some() {
-        let note = "recorded, and the commit's answer is lost";
-        steps.fault((actor, "Ledger::attempts_record"), (Some(slot.job), note), |state| {
-            commit(state);
-            set(state, at, Phase::Made { progress: made, is_ours: true, since });
-        });
-    }
 }
 
-fn publish_then_ack(steps: &mut Steps, (number, place): (usize, usize), taken: Taken) {
-    let (actor, schedule) = (Actor::Dispatcher(number), &steps.config.schedule);
-    let broken = steps.config.broken;
-    if taken.follow_ups.iter().all(Option::is_none) {
-        return steps.usual(
-            (actor, "Acker::ack_all"),
-            (taken.message.jobs[0], "the message is acknowledged"),
-            |state| {
-                state.dispatchers[number].messages[place] = None;
-            },
-        );
+fn publish_then_ack(steps: &mut Steps, number: usize, taken: Taken) {
+    let config = steps.config;
+    if taken.follow_ups == Bag::EMPTY {
+        let after = steps.usual(("Acker::ack_all", taken.message.jobs.first()), "the message is acknowledged");
+        return after.dispatchers[number].messages.remove(taken);
     }
     let publish = |state: &mut State| {
-        for FollowUp { job, due, redelivered } in taken.follow_ups.into_iter().flatten() {
-            state.jobs.add(Message { redelivered, ..Message::at(job, due, schedule) });
-        }
+        taken.follow_ups.iter().for_each(|message| state.jobs.add(message.queued(&config.schedule)));
     };
-    let job = taken.follow_ups.into_iter().flatten().next().map(|one| one.job);
+    let of = ("Settler::publish_then_ack", first_job(&taken.follow_ups));
     let note = "the follow-up is published and confirmed, the message acknowledged";
-    steps.usual((actor, "Settler::publish_then_ack"), (job, note), |state| {
+    steps.call(of, [note, "published, and the confirm is lost: to be published again"], |state, answer| {
         publish(state);
-        state.dispatchers[number].messages[place] = None;
+        if answer == Answer::Comes {
+            state.dispatchers[number].messages.remove(taken);
+        }
     });
-    let note = "published, and the confirm is lost: to be published again";
-    steps.fault((actor, "Settler::publish_then_ack"), (job, note), publish);
-    let note = "published, and the connection is lost before the acknowledgement";
-    steps.fault((actor, "Settler::publish_then_ack"), (job, note), |state| {
+    steps.may(May::Fault, of, "published, and the connection is lost before the acknowledgement", |state| {
         publish(state);
-        lose(state, number, broken);
+        lose(state, number, config);
     });
-}
-
-/// The connection ends: messages are redelivered.
-fn lose(state: &mut State, number: usize, broken: Option<Broken>) {
-    let back = state.dispatchers[number].lose(broken);
-    back.into_iter().flatten().for_each(|message| state.jobs.add(message));
 }

@@ -13,5 +13,18 @@ mod step;
 mod tests;
 mod world;
 
-pub use config::{Broken, Budget, Config};
-pub use explore::{Explored, Violation, explore};
+/// The words in which the steps of each actor are written.
+mod prelude {
+    pub(crate) use domain::{DeliveryState, HoldReason, Progress, WebhookState};
+
+    pub(crate) use crate::{
+        config::{Broken, Config, May},
+        state::{
+            Bag, DELIVERIES, Job, Lease, Message, Messages, NOW, Row, State, at, first_job, later, minutes, small, tick,
+        },
+        step::{Answer, Step, Steps},
+    };
+}
+
+pub use config::{Broken, Config, LARGE, May, SMALL};
+pub use explore::{Violation, explore};

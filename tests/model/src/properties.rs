@@ -1,78 +1,55 @@
 //! What has to hold.
 
-use domain::DeliveryState;
+use crate::{leader::is_lost, prelude::*};
 
-use crate::{
-    config::Config,
-    leader::is_lost,
-    state::{Progress, Row, State, Webhook},
-    step::{Kind, Step},
-};
+/// The violated property, in words.
+type Violated = Option<&'static str>;
 
-const EVENT_LOST: &str = "an accepted event is lost";
-const JOB_LOST: &str = "lost-job detection has something to do";
-const TOO_EARLY: &str = "an attempt is made before it is due";
-const TOO_OFTEN: &str = "more attempts are made than the schedule has";
-const TOO_SELDOM: &str = "a delivery is dropped before its schedule has ended";
-const REPEATED: &str = "more POSTs are repeated than two for each fault";
-const ENDED: &str = "what has ended begins anew";
-const STUCK: &str = "a run rests and a delivery still waits";
-
-/// Returns the property that a step violates.
-pub(crate) fn violated(config: &Config, before: &State, step: &Step, after: &State) -> Option<&'static str> {
-    let spent = config.budget.faults - after.budget.faults + config.budget.disks - after.budget.disks;
-    let whole = u8::try_from(config.schedule.steps().len() + 1).unwrap_or(u8::MAX);
-    let resent = config.budget.resends - after.budget.resends;
-    for (delivery, row) in after.stored() {
-        let old = before.rows[delivery];
-        let Progress { state, attempts, run_base, .. } = row.progress;
-        if attempts - run_base > whole {
-            return Some(TOO_OFTEN);
-        }
-        if state == DeliveryState::Dropped && attempts - row.base < whole {
-            return Some(TOO_SELDOM);
-        }
-        // A job of a resend has the number of an attempt that may be under way.
-        if row.repeated > 2 * spent + resent {
-            return Some(REPEATED);
-        }
-        if let Some(old) = old {
-            let is_posted = (old.posted, old.repeated) != (row.posted, row.repeated);
-            if is_posted && step.job == Some(old.next_job(delivery)) && old.waits() && old.earliest > 0 {
-                return Some(TOO_EARLY);
-            }
-            if step.kind != Kind::Wish && begins_anew(&old, &row) {
-                return Some(ENDED);
-            }
-        }
-        let has_lost_disk = config.budget.disks > after.budget.disks;
-        // What was under way when the broker lost its disk is left to it.
-        let is_left = has_lost_disk && after.was_under_way[delivery] && !config.is_strict;
-        let is_rebuilding = !after.leader.is_quiet(config);
-        if !is_left && !is_rebuilding && is_lost(after, delivery, config.broken) {
-            return Some(JOB_LOST);
-        }
-    }
-    let is_somewhere = |delivery: usize| {
-        after.rows[delivery].is_some()
-            || after.events.iter().any(|event| usize::from(event.delivery) == delivery)
-            || after.ingests.iter().any(|batch| batch.has(delivery))
-    };
-    let mut accepted = after.accepted.iter().enumerate().filter(|(_, is_accepted)| **is_accepted);
-    accepted.any(|(delivery, _)| !is_somewhere(delivery)).then_some(EVENT_LOST)
+/// Returns the property that a step violates. Accepted events may be lost with the broker's disk, and nobody wants those of a
+/// deleted webhook.
+pub(crate) fn violated(config: &Config, before: &State, next: &(Step, State)) -> Violated {
+    let after = &next.1;
+    let mut violated = after.stored().filter_map(|row| of_row(config, before, next, row));
+    let is_wanted =
+        after.budget[May::Disk as usize] == config.budget[May::Disk as usize] && after.webhook != WebhookState::Deleted;
+    let is_lost = |delivery: usize| after.rows[delivery].is_none() && !after.is_somewhere(delivery);
+    let is_event_lost = is_wanted && (0..config.events.into()).any(is_lost);
+    violated.next().or(is_event_lost.then_some("an accepted event is lost"))
 }
 
-fn begins_anew(old: &Row, new: &Row) -> bool {
-    let (from, to) = (old.progress.state, new.progress.state);
-    let succeeds = from == DeliveryState::Cancelled && to == DeliveryState::Succeeded;
-    !from.is_waiting() && from != to && !succeeds
+fn of_row(config: &Config, before: &State, (step, after): &(Step, State), (delivery, row): (usize, Row)) -> Violated {
+    let spent = |may: May| config.budget[may as usize].saturating_sub(after.budget[may as usize]);
+    let whole = u16::try_from(config.schedule.steps().len() + 1).unwrap_or(u16::MAX);
+    let Progress { state, attempts, run_base, .. } = row.progress;
+    // What was under way when the broker lost its disk is left to lost-job detection.
+    let is_left = after.was_under_way[delivery] && !config.is_strict;
+    let is_rebuilding = !after.leader.is_quiet(config);
+    let succeeds = |old: Row| (old.progress.state, state) == (DeliveryState::Cancelled, DeliveryState::Succeeded);
+    let (is_early, is_anew) = before.rows[delivery].map_or((false, false), |old| {
+        let is_posted = (old.posted, old.repeated) != (row.posted, row.repeated);
+        let is_next = is_posted && step.of.1 == Some(old.next_job(delivery)) && old.waits();
+        let is_by_itself = step.may.is_none_or(|may| may == May::Fault);
+        (is_next && old.earliest > 0, is_by_itself && !old.waits() && state != old.progress.state && !succeeds(old))
+    });
+    let is_dropped_early = state == DeliveryState::Dropped && attempts - row.base < whole;
+    // A job of a resend has the number of an attempt that may be under way.
+    let is_repeated = row.repeated > 2 * (spent(May::Fault) + spent(May::Disk)) + spent(May::Resend);
+    let of = [
+        (attempts - run_base > whole, "more attempts are made than the schedule has"),
+        (is_dropped_early, "a delivery is dropped before its schedule has ended"),
+        (is_repeated, "more POSTs are repeated than two for each fault"),
+        (is_early, "an attempt is made before it is due"),
+        (is_anew, "what has ended begins anew"),
+        (!is_left && !is_rebuilding && is_lost(after, delivery, config), "lost-job detection has something to do"),
+    ];
+    of.into_iter().find_map(|(is_violated, property)| is_violated.then_some(property))
 }
 
 /// Returns the property that a state violates in which nothing happens any more by itself. What is left to lost-job
 /// detection after a lost disk waits for the webhook's activation, too.
-pub(crate) fn violated_at_rest(state: &State) -> Option<&'static str> {
-    let is_kept = |delivery: usize, row: &Row| {
-        state.webhook == Webhook::Paused && (row.held.is_some() || state.was_under_way[delivery])
-    };
-    state.stored().any(|(delivery, row)| row.waits() && !is_kept(delivery, &row)).then_some(STUCK)
+pub(crate) fn violated_at_rest(state: &State) -> Violated {
+    let is_paused = state.webhook == WebhookState::Paused;
+    let is_kept = |delivery: usize, row: &Row| is_paused && (row.held.is_some() || state.was_under_way[delivery]);
+    let is_stuck = state.stored().any(|(delivery, row)| row.waits() && !is_kept(delivery, &row));
+    is_stuck.then_some("a run rests and a delivery still waits")
 }

@@ -1,156 +1,105 @@
 //! An outbox relay: its batch of jobs, of the outbox or of held ones, and cancellations.
 
-use crate::{
-    config::Broken,
-    state::{DELIVERIES, Job, Lease, Message, NOW, State, Webhook},
-    step::{Actor, Steps},
-};
-
-/// A job of a batch, and whether its message was handed out before it was held.
-type Jobs = [Option<(Job, bool)>; DELIVERIES];
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Relay {
-    #[default]
-    Idle,
-    Leased(Jobs),
-    Published,
-}
-
-impl Relay {
-    pub(crate) fn has(&self, delivery: usize) -> bool {
-        matches!(self, Self::Leased(jobs) if jobs[delivery].is_some())
-    }
-}
+use crate::prelude::*;
 
 pub(crate) fn steps(steps: &mut Steps, number: usize) {
-    let (actor, state) = (Actor::Relay(number), steps.state);
-    // Both are alike while they are idle.
-    if state.relays[number] == Relay::Idle && (number == 0 || state.relays[0] != Relay::Idle) {
-        lease(steps, number);
-        wake(steps, number);
-        if state.is_cancelling {
-            let note = (None, "waiting deliveries are cancelled");
-            steps.usual((actor, "Ledger::cancellation_step"), note, |state| {
-                state.is_cancelling = false;
-                for row in state.rows.iter_mut().flatten() {
-                    if row.progress.take(row.progress.real().cancelled()) {
-                        row.held = None;
-                    }
-                }
-            });
-        }
-    }
+    let (state, ours) = (steps.state, Some(Lease::Of(small(number))));
     match state.relays[number] {
-        Relay::Idle => return,
-        Relay::Leased(jobs) => {
-            let job = jobs.iter().flatten().next().map(|(job, _)| *job);
-            let publish = |state: &mut State| {
-                for (job, redelivered) in jobs.into_iter().flatten() {
-                    state.jobs.add(Message { redelivered, ..Message::due(job) });
-                }
-            };
-            steps.usual((actor, "Outbox::publish"), (job, "the jobs are published, and confirmed"), |state| {
-                publish(state);
-                state.relays[number] = Relay::Published;
-            });
-            steps.fault((actor, "Outbox::publish"), (job, "published, and the confirm is lost"), |state| {
-                publish(state);
-                leave(state, number);
-            });
-        }
-        Relay::Published => {
+        // Both are alike while they are idle.
+        None if number == 0 || state.relays[0].is_some() => begin(steps, number),
+        None => {}
+        Some(batch) if batch == Bag::EMPTY => {
             let is_old = steps.config.is(Broken::OutboxDeletedByOldLease);
-            steps.usual((actor, "Ledger::outbox_delete"), (None, "what it has leased is deleted"), |state| {
-                for row in state.rows.iter_mut().flatten() {
-                    if row.outbox == Some(Lease::Of(name(number))) || is_old {
-                        (row.outbox, row.carries) = (None, false);
-                    }
-                }
-                state.relays[number] = Relay::Idle;
+            let after = steps.usual(("Ledger::outbox_delete", None), "what it has leased is deleted");
+            for (_, row) in after.stored_mut().filter(|(_, row)| row.outbox == ours || is_old) {
+                (row.outbox, row.carries) = (None, false);
+            }
+            after.relays[number] = None;
+        }
+        Some(batch) => {
+            let notes = ["the jobs are published, and confirmed", "published, and the confirm is lost"];
+            steps.call(("Outbox::publish", first_job(&batch)), notes, |state, answer| {
+                batch.iter().for_each(|message| state.jobs.add(message));
+                state.relays[number] = Some(Bag::EMPTY);
+                leave(state, number, answer);
             });
         }
     }
-    steps.fault((actor, ""), (None, "dies"), |state| leave(state, number));
-    if state.rows.iter().flatten().any(|row| row.outbox == Some(Lease::Of(name(number)))) {
-        steps.fault((actor, ""), (None, "is so slow that its lease ends"), |state| {
-            of(state, number, Lease::Free);
+    if state.relays[number].is_some() {
+        steps.may(May::Fault, ("", None), "dies", |state| leave(state, number, Answer::IsLost));
+    }
+    if state.stored().any(|(_, row)| row.outbox == ours) {
+        let late = "is so slow that its lease ends";
+        steps.may(May::Fault, ("", None), late, |state| release(state, Lease::Of(small(number)), Lease::Free));
+    }
+}
+
+/// Changes the leases of entries.
+pub(crate) fn release(state: &mut State, from: Lease, to: Lease) {
+    for (_, row) in state.stored_mut().filter(|(_, row)| row.outbox == Some(from)) {
+        row.outbox = Some(to);
+    }
+}
+
+/// Leaves its batch if it gets no answer.
+fn leave(state: &mut State, number: usize, answer: Answer) {
+    if answer == Answer::IsLost {
+        release(state, Lease::Of(small(number)), Lease::OfNobody);
+        state.relays[number] = None;
+    }
+}
+
+/// An idle relay leases a batch of the outbox, or of held jobs, or cancels what waits.
+fn begin(steps: &mut Steps, number: usize) {
+    let (config, state, ours) = (steps.config, steps.state, Some(Lease::Of(small(number))));
+    if state.stored().any(|(_, row)| row.outbox == Some(Lease::Free)) {
+        let leased = ours.filter(|_| !config.is(Broken::OutboxGoneBeforePublish));
+        let notes = ["entries are leased, and due now", "entries are leased, and the commit's answer is lost"];
+        steps.call(("Ledger::outbox_lease", None), notes, |state, answer| {
+            take(state, number, |row| {
+                let entry = row.outbox.filter(|lease| *lease == Lease::Free);
+                row.outbox = entry.map_or(row.outbox, |_| leased);
+                entry.map(|_| row.carries)
+            });
+            leave(state, number, answer);
         });
     }
-}
-
-fn name(number: usize) -> u8 {
-    u8::try_from(number).unwrap_or_default()
-}
-
-/// Changes the entries that a relay has leased.
-fn of(state: &mut State, number: usize, lease: Lease) {
-    for row in state.rows.iter_mut().flatten().filter(|row| row.outbox == Some(Lease::Of(name(number)))) {
-        row.outbox = Some(lease);
+    if state.wakes && state.webhook != WebhookState::Active {
+        let note = "the webhook is paused: its activation has its held jobs published";
+        steps.usual(("Ledger::jobs_wake", None), note).wakes = false;
+    } else if state.wakes {
+        let notes = ["held jobs are added to the outbox, leased", "added, and the commit's answer is lost"];
+        steps.call(("Ledger::jobs_wake", None), notes, |state, answer| {
+            take(state, number, |row| {
+                let held = row.held.take();
+                if held.is_some() && row.waits() {
+                    row.outbox = ours;
+                    row.carries |= held == Some(true) && !config.is(Broken::OutboxForgetsDeliveries);
+                }
+                held.map(|redelivered| redelivered || row.carries)
+            });
+            state.wakes = false;
+            leave(state, number, answer);
+        });
     }
-}
-
-fn leave(state: &mut State, number: usize) {
-    of(state, number, Lease::OfNobody);
-    state.relays[number] = Relay::Idle;
-}
-
-fn lease(steps: &mut Steps, number: usize) {
-    if !steps.state.rows.iter().flatten().any(|row| row.outbox == Some(Lease::Free)) {
-        return;
-    }
-    let is_gone = steps.config.is(Broken::OutboxGoneBeforePublish);
-    let commit = |state: &mut State| {
-        let mut jobs = [None; DELIVERIES];
-        for (delivery, row) in state.rows.iter_mut().enumerate() {
-            let Some(row) = row.as_mut().filter(|row| row.outbox == Some(Lease::Free)) else { continue };
-            row.outbox = (!is_gone).then_some(Lease::Of(name(number)));
-            if row.progress.take(row.progress.real().due_now(NOW)) {
-                jobs[delivery] = Some((row.next_job(delivery), row.carries));
-            }
+    if state.is_cancelling {
+        let after = steps.usual(("Ledger::cancellation_step", None), "waiting deliveries are cancelled");
+        after.is_cancelling = false;
+        for (_, row) in after.stored_mut() {
+            let is_cancelled = row.take(row.progress.cancelled());
+            row.held = row.held.filter(|_| !is_cancelled);
         }
-        state.relays[number] = if jobs == [None; DELIVERIES] { Relay::Published } else { Relay::Leased(jobs) };
-    };
-    let note = (None, "entries are leased, and their deliveries due now");
-    steps.usual((Actor::Relay(number), "Ledger::outbox_lease"), note, commit);
-    let note = (None, "entries are leased, and the commit's answer is lost");
-    steps.fault((Actor::Relay(number), "Ledger::outbox_lease"), note, |state| {
-        commit(state);
-        leave(state, number);
-    });
+    }
 }
 
-fn wake(steps: &mut Steps, number: usize) {
-    let actor = Actor::Relay(number);
-    if !steps.state.wakes {
-        return;
-    }
-    if steps.state.webhook != Webhook::Active {
-        let note = (None, "the webhook is paused: its activation has its held jobs published");
-        return steps.usual((actor, "Ledger::jobs_wake"), note, |state| state.wakes = false);
-    }
-    let keeps = !steps.config.is(Broken::OutboxForgetsDeliveries);
-    let commit = |state: &mut State| {
-        let mut jobs = [None; DELIVERIES];
-        for (delivery, row) in state.rows.iter_mut().enumerate() {
-            let Some(row) = row else { continue };
-            let Some(redelivered) = row.held.take() else { continue };
-            if row.progress.take(row.progress.real().due_now(NOW)) {
-                jobs[delivery] = Some((row.next_job(delivery), redelivered));
-                row.outbox = Some(Lease::Of(name(number)));
-                row.carries |= redelivered && keeps;
-            }
+/// Takes a batch of the rows of which `lease` says whether their messages were handed out before. Those that wait are due now.
+fn take(state: &mut State, number: usize, lease: impl Fn(&mut Row) -> Option<bool>) {
+    let mut batch = Bag::EMPTY;
+    for (delivery, row) in state.stored_mut() {
+        let Some(redelivered) = lease(row) else { continue };
+        if row.take(row.progress.due_now(NOW)) {
+            batch.add(Message { redelivered, ..Message::of([row.next_job(delivery)]) });
         }
-        state.wakes = false;
-        state.relays[number] = if jobs == [None; DELIVERIES] { Relay::Idle } else { Relay::Leased(jobs) };
-    };
-    steps.usual((actor, "Ledger::jobs_wake"), (None, "held jobs are added to the outbox, leased"), commit);
-    steps.fault(
-        (actor, "Ledger::jobs_wake"),
-        (None, "added to the outbox, and the commit's answer is lost"),
-        |state| {
-            commit(state);
-            leave(state, number);
-        },
-    );
+    }
+    state.relays[number] = Some(batch);
 }

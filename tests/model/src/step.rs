@@ -2,115 +2,76 @@
 
 use std::fmt;
 
-use crate::{
-    config::{Budget, Config},
-    state::{Job, State},
-};
+use crate::prelude::*;
 
-/// Who takes a step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Actor {
-    Ingest,
-    Dispatcher(usize),
-    Relay(usize),
-    Leader,
-    Broker,
-    Time,
-    Administrator,
-    Publisher,
-}
+/// The function that takes a step, and the job.
+pub(crate) type Of = (&'static str, Option<Job>);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It happens sooner or later.
-    Usual,
-    /// It may happen, and is bounded by the budget.
-    Fault,
-    Wish,
-}
-
-/// A step: named after the function that does it.
+/// A step of a state.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
-    pub(crate) actor: Actor,
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) job: Option<Job>,
-    pub(crate) note: &'static str,
+    actor: &'static str,
+    pub(crate) of: Of,
+    /// What the budget bounds. `None`: it happens sooner or later.
+    pub(crate) may: Option<May>,
+    note: &'static str,
 }
 
-/// A step with the state after it.
-pub(crate) type Next = (Step, State);
+/// Whether the answer to a call comes. The call has its effect in any case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Comes,
+    IsLost,
+}
 
-/// The steps of a state.
+/// The steps of a state, each with the state after it.
 pub(crate) struct Steps<'a> {
     pub(crate) config: &'a Config,
     pub(crate) state: &'a State,
-    pub(crate) next: &'a mut Vec<Next>,
+    pub(crate) next: &'a mut Vec<(Step, State)>,
+    /// The actor of the next steps.
+    pub(crate) actor: &'static str,
 }
-
-/// Who does a step, and the function; the job, and what happens.
-type By = (Actor, &'static str);
-type Said = (Option<Job>, &'static str);
 
 impl Steps<'_> {
-    fn add(&mut self, kind: Kind, by: By, said: Said, mut state: State, change: impl FnOnce(&mut State)) {
-        change(&mut state);
-        state.sort();
-        self.next.push((Step { kind, actor: by.0, name: by.1, job: said.0, note: said.1 }, state));
+    /// The same, by this actor.
+    pub(crate) fn by(&mut self, actor: &'static str) -> &mut Self {
+        self.actor = actor;
+        self
     }
 
-    /// What happens sooner or later.
-    pub(crate) fn usual(&mut self, by: By, said: Said, change: impl FnOnce(&mut State)) {
-        self.add(Kind::Usual, by, said, *self.state, change);
+    fn add(&mut self, of: Of, may: Option<May>, note: &'static str) -> &mut State {
+        self.next.push((Step { actor: self.actor, of, may, note }, *self.state));
+        let last = self.next.len() - 1;
+        &mut self.next[last].1
     }
 
-    /// A fault, if one more may happen.
-    pub(crate) fn fault(&mut self, by: By, said: Said, change: impl FnOnce(&mut State)) {
-        let mut state = *self.state;
-        if spend(&mut state.budget.faults) {
-            self.add(Kind::Fault, by, said, state, change);
+    /// A step that happens sooner or later. The caller changes the state.
+    pub(crate) fn usual(&mut self, of: Of, note: &'static str) -> &mut State {
+        self.add(of, None, note)
+    }
+
+    /// A step that may happen besides, as often as the budget says.
+    pub(crate) fn may(&mut self, may: May, of: Of, note: &'static str, change: impl FnOnce(&mut State)) {
+        if let Some(left) = self.state.budget[may as usize].checked_sub(1) {
+            let after = self.add(of, Some(may), note);
+            after.budget[may as usize] = left;
+            change(after);
         }
     }
 
-    /// What may happen besides, as often as a budget says.
-    pub(crate) fn wish(&mut self, of: fn(&mut Budget) -> &mut u8, by: By, said: Said, change: impl FnOnce(&mut State)) {
-        let mut state = *self.state;
-        if spend(of(&mut state.budget)) {
-            self.add(Kind::Wish, by, said, state, change);
-        }
-    }
-}
-
-fn spend(budget: &mut u8) -> bool {
-    let left = budget.checked_sub(1);
-    *budget = left.unwrap_or_default();
-    left.is_some()
-}
-
-impl fmt::Display for Actor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Self::Ingest => "event-ingest",
-            Self::Dispatcher(0) => "dispatcher A",
-            Self::Dispatcher(_) => "dispatcher B",
-            Self::Relay(0) => "relay A",
-            Self::Relay(_) => "relay B",
-            Self::Leader => "leader",
-            Self::Broker => "broker",
-            Self::Time => "time",
-            Self::Administrator => "administrator",
-            Self::Publisher => "publisher",
-        };
-        f.pad(name)
+    /// A call whose answer comes, or is lost.
+    pub(crate) fn call(&mut self, of: Of, [note, lost]: [&'static str; 2], change: impl Fn(&mut State, Answer)) {
+        change(self.usual(of, note), Answer::Comes);
+        self.may(May::Fault, of, lost, |state| change(state, Answer::IsLost));
     }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fault = if self.kind == Kind::Fault { "FAULT: " } else { "" };
-        write!(f, "{:<13} {:<30} {fault}{}", self.actor, self.name, self.note)?;
-        match self.job {
+        let (fault, (name, job)) = (if self.may == Some(May::Fault) { "FAULT: " } else { "" }, self.of);
+        write!(f, "{:<13} {name:<30} {fault}{}", self.actor, self.note)?;
+        match job {
             Some(Job { delivery, attempt: 0 }) => write!(f, " (delivery {})", delivery + 1),
             Some(Job { delivery, attempt }) => write!(f, " (attempt {attempt} of delivery {})", delivery + 1),
             None => Ok(()),

@@ -6,6 +6,7 @@ mod brake;
 mod catalogue;
 mod clocks;
 mod contracts;
+mod decisions;
 mod defaults;
 mod delivery;
 mod egress;

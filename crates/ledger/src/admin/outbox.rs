@@ -3,11 +3,14 @@
 //! process dies, the lease ends, and another relay continues. A step (of a recovery, or of held jobs) adds its jobs
 //! leased by its own process, which publishes them.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use diesel::{
     prelude::*,
-    sql_types::{Array, Double, Int4, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Array, Double, Int4, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, Job};
@@ -22,40 +25,57 @@ use crate::{
 /// The time to publish jobs after they were added or leased, by the database's clock.
 pub const LEASE: Duration = Duration::from_secs(30);
 
+/// A job of the outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Promised {
+    /// The job.
+    pub job: Job,
+    /// The number of its deliveries by the broker before it was held.
+    pub handed_out: u32,
+}
+
+/// An entry of the outbox: its delivery, the end of its lease, and the number of the job's deliveries by the broker.
+type Entry = (Uuid, OffsetDateTime, i16);
+
 /// Jobs that the caller has to publish, and then delete from the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxBatch {
     pub(crate) ids: Vec<Uuid>,
     /// The end of the lease, which tells these entries from later ones of the same deliveries.
     pub(crate) until: OffsetDateTime,
-    jobs: Vec<Job>,
-    /// Deliveries by the broker before the jobs were held, of those that had any.
-    pub(crate) handed_out: Vec<(DeliveryId, u32)>,
+    jobs: Vec<Promised>,
 }
 
 impl OutboxBatch {
-    pub(crate) const EMPTY: Self =
-        Self { ids: Vec::new(), until: OffsetDateTime::UNIX_EPOCH, jobs: Vec::new(), handed_out: Vec::new() };
+    pub(crate) const EMPTY: Self = Self { ids: Vec::new(), until: OffsetDateTime::UNIX_EPOCH, jobs: Vec::new() };
 
-    /// Returns the number of deliveries of a job by the broker before the job was held.
-    pub fn handed_out(&self, job: Job) -> u32 {
-        self.handed_out.iter().find(|(id, _)| *id == job.delivery).map_or(0, |(_, times)| *times)
+    /// Leased entries, and the jobs of those deliveries that wait, given with their numbers of attempts made.
+    fn of(entries: &[Entry], waiting: &[(Uuid, i16)]) -> Self {
+        let handed_out: HashMap<Uuid, i16> = entries.iter().map(|(id, _, times)| (*id, *times)).collect();
+        let promised = |(id, attempts): &(Uuid, i16)| Promised {
+            job: next_job(*id, *attempts),
+            handed_out: handed_out.get(id).map_or(0, |times| u32::from(times.unsigned_abs())),
+        };
+        Self {
+            ids: entries.iter().map(|(id, ..)| *id).collect(),
+            until: entries.first().map_or(OffsetDateTime::UNIX_EPOCH, |(_, until, _)| *until),
+            jobs: waiting.iter().map(promised).collect(),
+        }
     }
 
     /// The jobs to publish.
-    pub fn jobs(&self) -> &[Job] {
+    pub fn jobs(&self) -> &[Promised] {
         &self.jobs
     }
 
     /// The batch without some of its jobs, which stay in the outbox.
-    pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a Job>) -> Self {
-        let unpublished: HashSet<_> = jobs.into_iter().map(|job| job.delivery.as_uuid()).collect();
+    pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a Promised>) -> Self {
+        let unpublished: HashSet<_> = jobs.into_iter().map(|one| one.job.delivery.as_uuid()).collect();
         let is_published = |id: &Uuid| !unpublished.contains(id);
         Self {
             ids: self.ids.iter().copied().filter(is_published).collect(),
             until: self.until,
-            jobs: self.jobs.iter().copied().filter(|job| is_published(&job.delivery.as_uuid())).collect(),
-            handed_out: Vec::new(),
+            jobs: self.jobs.iter().copied().filter(|one| is_published(&one.job.delivery.as_uuid())).collect(),
         }
     }
 
@@ -66,18 +86,20 @@ impl OutboxBatch {
 }
 
 batch_statement! {
-    LeaseOutbox -> (SqlUuid, Timestamptz);
+    LeaseOutbox -> (SqlUuid, Timestamptz, SmallInt);
     lease { seconds: f64 => Double, most: i32 => Int4 };
     include_str!("lease_outbox.sql")
 }
 
 batch_statement! {
-    AddLeased -> (Timestamptz,);
+    AddLeased -> (SqlUuid, Timestamptz, SmallInt);
     lease { seconds: f64 => Double }
-    job { delivery: Uuid => SqlUuid };
-    " INSERT INTO promised_jobs (delivery_id, leased_until) \
-      SELECT delivery, now() + seconds * interval '1 second' FROM job, lease ORDER BY delivery \
-      ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until RETURNING leased_until"
+    job { delivery: Uuid => SqlUuid, handed_out: i16 => SmallInt };
+    " INSERT INTO promised_jobs AS p (delivery_id, leased_until, handed_out) \
+      SELECT delivery, now() + seconds * interval '1 second', handed_out FROM job, lease ORDER BY delivery \
+      ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until, \
+        handed_out = greatest(p.handed_out, excluded.handed_out) \
+      RETURNING delivery_id, leased_until, p.handed_out"
 }
 
 const DELETE: &str = "DELETE FROM promised_jobs WHERE delivery_id = ANY (ARRAY( \
@@ -93,10 +115,9 @@ impl Ledger {
     /// When the database does not answer. Others may lease the entries immediately then, if the database hears of it.
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
         let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
-        let leased: Vec<(Uuid, OffsetDateTime)> =
-            self.run("outbox_lease", async |conn| statement.load(conn).await).await?;
-        let Some(until) = leased.as_slice().first().map(|(_, until)| *until) else { return Ok(OutboxBatch::EMPTY) };
-        let ids: Vec<Uuid> = leased.iter().map(|(id, _)| *id).collect();
+        let leased: Vec<Entry> = self.run("outbox_lease", async |conn| statement.load(conn).await).await?;
+        let Some((_, until, _)) = leased.as_slice().first().copied() else { return Ok(OutboxBatch::EMPTY) };
+        let ids: Vec<Uuid> = leased.iter().map(|(id, ..)| *id).collect();
         // Others lock deliveries before their entries here. The lease needs no lock any more.
         let waiting =
             self.run("outbox_lease", async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await;
@@ -105,8 +126,7 @@ impl Ledger {
             let release = diesel::update(promised_jobs::table.filter(ours)).set(promised_jobs::leased_until.eq(now()));
             _ = self.run("outbox_lease", async |conn| release.execute(conn).await).await;
         }
-        let jobs = waiting?.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
-        Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
+        Ok(OutboxBatch::of(&leased, &waiting?))
     }
 
     /// Deletes entries whose jobs the broker has confirmed. Those added or leased again meanwhile stay.
@@ -132,18 +152,20 @@ pub(crate) async fn add_to_outbox(conn: &mut AsyncPgConnection, delivery: Uuid) 
         .map(|_| ())
 }
 
-/// Adds the next attempts of deliveries, given with their numbers of attempts made. The caller leases them for
-/// [`LEASE`], even those that are already in the outbox.
-pub(crate) async fn add_leased(conn: &mut AsyncPgConnection, deliveries: &[(Uuid, i16)]) -> QueryResult<OutboxBatch> {
-    if deliveries.is_empty() {
+/// Adds the next attempts of deliveries that wait, given with their numbers of attempts made. `handed_out` returns the number of
+/// deliveries of a job by the broker. The caller leases the jobs for [`LEASE`], even those that are already in the outbox.
+pub(crate) async fn add_leased(
+    conn: &mut AsyncPgConnection,
+    waiting: &[(Uuid, i16)],
+    handed_out: impl Fn(&Uuid) -> i16,
+) -> QueryResult<OutboxBatch> {
+    if waiting.is_empty() {
         return Ok(OutboxBatch::EMPTY);
     }
-    let ids: Vec<Uuid> = deliveries.iter().map(|(id, _)| *id).collect();
-    let statement = AddLeased { seconds: vec![LEASE.as_secs_f64()], delivery: ids.clone() };
-    let until: Vec<(OffsetDateTime,)> = statement.load(conn).await?;
-    let (until,) = until.as_slice().first().copied().ok_or(diesel::NotFound)?;
-    let jobs = deliveries.iter().map(|(id, attempts)| next_job(*id, *attempts)).collect();
-    Ok(OutboxBatch { ids, until, jobs, handed_out: Vec::new() })
+    let (seconds, delivery) = (vec![LEASE.as_secs_f64()], waiting.iter().map(|(id, _)| *id).collect());
+    let statement = AddLeased { seconds, delivery, handed_out: waiting.iter().map(|(id, _)| handed_out(id)).collect() };
+    let entries: Vec<Entry> = statement.load(conn).await?;
+    Ok(OutboxBatch::of(&entries, waiting))
 }
 
 fn next_job(delivery: Uuid, attempts: i16) -> Job {

@@ -352,7 +352,7 @@ impl Ledger {
                 found = with_their_bodies(conn, found).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
-                let batch = add_leased(conn, &found).await?;
+                let batch = add_leased(conn, &found, |_| 0).await?;
                 let is_finished = !is_full && candidates.len() < usize::from(looked_at);
                 diesel::sql_query(GO_ON)
                     .bind::<SqlUuid, _>(leased.id)

@@ -179,12 +179,7 @@ impl Ledger {
         let rows: Vec<Found> = self.judged(&statement, rows).await?;
         let read = |(id, progress, is_latest): Found| {
             let progress = read_progress(progress).map_err(unreadable)?;
-            let Progress { state, next_attempt_at, .. } = progress;
-            let record = match is_latest {
-                true => Record::Taken { state, next_attempt_at },
-                false => Record::Superseded(progress),
-            };
-            Ok((id.into(), record))
+            Ok((id.into(), if is_latest { Record::taken(&progress) } else { Record::Superseded(progress) }))
         };
         rows.into_iter().map(read).collect()
     }

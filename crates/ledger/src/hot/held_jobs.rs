@@ -1,6 +1,6 @@
 //! Held jobs: jobs that wait in the ledger, without a message, as their webhook is paused or too slow.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use diesel::{
     prelude::*,
@@ -200,13 +200,9 @@ impl Ledger {
                 let wake = diesel::sql_query(WAKE).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
                 let rows: Vec<Taken> = wake.load(conn).await?;
                 let taken: Vec<Uuid> = rows.iter().map(|row| row.delivery_id).collect();
+                let handed_out: HashMap<Uuid, i16> = rows.iter().map(|row| (row.delivery_id, row.handed_out)).collect();
                 let waiting = due_now(conn, &taken).await?;
-                let handed_out = rows.iter().filter_map(|row| {
-                    let times = u32::try_from(row.handed_out).ok().filter(|times| *times > 0)?;
-                    Some((row.delivery_id.into(), times))
-                });
-                let mut batch = add_leased(conn, &waiting).await?;
-                batch.handed_out = handed_out.collect();
+                let batch = add_leased(conn, &waiting, |id| handed_out.get(id).copied().unwrap_or_default()).await?;
                 Ok(Some(Step { deliveries: waiting.len(), batch: Some(batch) }))
             })
             .await

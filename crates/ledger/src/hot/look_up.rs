@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, Traceparent, WebhookId};
+use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, Traceparent, WebhookId, WebhookState};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -66,17 +66,6 @@ pub struct Destination {
     pub state: WebhookState,
     /// Its sealed signing secret.
     pub secret: SealedSecret,
-}
-
-/// Whether a webhook takes deliveries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WebhookState {
-    /// It takes them.
-    Active,
-    /// Its administrator paused it: jobs are held.
-    Paused,
-    /// It is deleted: deliveries are cancelled.
-    Deleted,
 }
 
 batch_statement! {

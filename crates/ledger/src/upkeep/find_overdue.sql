@@ -1,7 +1,8 @@
--- Of these, the jobs that are due, and neither parked nor of a paused webhook.
+-- Of these, the jobs that are due, and neither in the outbox, parked nor of a paused webhook.
 , found AS MATERIALIZED (
     SELECT * FROM waiting AS w
     WHERE w.is_active AND w.due < now()
+        AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = w.id OFFSET 0)
         AND NOT EXISTS (
             SELECT FROM suspect_jobs AS s WHERE s.delivery_id = w.id AND s.parked_as IS NOT NULL OFFSET 0
         )

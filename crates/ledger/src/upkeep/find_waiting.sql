@@ -1,5 +1,6 @@
--- Of these, the ones neither made nor attempted since $3: a job is published right after either. (Not if an ingest dies before
--- it has published, or if the attempt's message was lost with the broker's disk: these few are left to lost-job detection.)
+-- Of these, the ones neither made nor attempted since $3, as a job is published after either. Two kinds have none, and are left to
+-- lost-job detection: an ingest may die before it publishes, and the message of an attempt under way may be lost with the disk.
+-- Jobs of the outbox are among them: a relay may have published one before the disk was lost, and delete its entry later.
 -- And the chunk's end.
 SELECT ends.*, found.*
 FROM (

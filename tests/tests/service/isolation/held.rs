@@ -212,29 +212,25 @@ async fn while_no_dispatcher_runs_jobs_stay_held() {
     nothing_is_held(&system).await;
 }
 
-/// A job has the number of its deliveries by the broker from the message with which it is held. Another message of the same
-/// job may have been delivered more often.
+/// A relay dies after it has released the job. Another one publishes the job, with the number of its deliveries by the broker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_is_held_again_keeps_the_greater_number_of_deliveries() {
+async fn a_job_that_was_held_keeps_the_number_of_its_deliveries_when_another_relay_publishes_it() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
     let tenant = Uuid::new_v4();
     let webhook = system.admin(tenant).await.create("https://localhost/", &["quote.closed"]).await.id;
     system.stop(Service::Api).await;
-    let webhook: Uuid = webhook.parse().unwrap();
-    let (waking, delivery) = (Waking { batch: 1, pause: Duration::from_secs(3) }, Uuid::now_v7());
-    let ledger = system.ledger_as("holds", 1);
-    for (handed_out, expected) in [(vec![1], 1), (vec![3, 5, 4], 5), (vec![2], 5)] {
-        let job = |handed_out| Held {
-            webhook: webhook.into(),
-            delivery: delivery.into(),
-            handed_out,
-            is_again: false,
-            waking: Some(waking),
-        };
-        let jobs: Vec<Held> = handed_out.into_iter().map(job).collect();
-        assert_eq!(ledger.jobs_hold(&jobs).await.unwrap(), vec![true; jobs.len()]);
-        assert_eq!(system.count("SELECT handed_out::bigint FROM held_jobs").await, expected);
-    }
+    made(&system, tenant, &webhook, 1, "'pending'").await;
+    held(&system, &webhook).await;
+    system.sql("UPDATE held_jobs SET handed_out = 3").await;
+    assert!(system.ledger_as("dies", 1).jobs_wake(10).await.unwrap().is_some());
+    system.sql("UPDATE promised_jobs SET leased_until = now()").await;
+    system.start(Service::Api).await;
+    let queue = system.names.slow();
+    let message = eventually("the job is published", SOON, || system.upstream.take(&queue)).await;
+    let headers = message.delivery.properties.headers().clone().unwrap_or_default();
+    let number = headers.inner().get("x-handed-out").and_then(|value| value.as_long_string().cloned());
+    assert_eq!(number.map(|number| number.to_string()).as_deref(), Some("3"));
+    nothing_is_held(&system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

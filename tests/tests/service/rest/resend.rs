@@ -45,30 +45,6 @@ async fn every_finished_delivery_can_be_sent_again_with_its_id_and_its_body() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resend_of_one_that_waits_begins_the_schedule_anew() {
-    let options = Options { schedule: "400ms,3600s", ..Options::default() };
-    let system = TestSystem::running(options).await;
-    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(500)).await;
-    system.upstream.publish(&Event::closed(tenant, 1)).await;
-    receiver.wait_for(2, SOON).await;
-    let waiting = eventually("two attempts have failed", SOON, || async {
-        let newest = api.log(&webhook, "").await["data"][0].clone();
-        (newest["attempts"] == 2).then_some(newest)
-    })
-    .await;
-    assert_eq!(api.resend(&webhook, &waiting).await.status, 202);
-    // The first and the second attempt of the fresh run are 400 ms apart, as the schedule says.
-    receiver.wait_for(4, SOON).await;
-    let late = eventually("four attempts have failed", SOON, || async {
-        let newest = api.log(&webhook, "").await["data"][0].clone();
-        (newest["attempts"] == 4).then_some(newest)
-    })
-    .await;
-    assert_eq!(late["state"], "retrying");
-    assert!(late["first_failed_at"].as_str() > waiting["first_failed_at"].as_str());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_at_once_make_one_run() {
     let system = TestSystem::running(Options::default()).await;
     let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;

@@ -102,28 +102,6 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
     .await;
 }
 
-/// A delivery whose job the outbox relay publishes late becomes due at that time: lost-job detection must not take the
-/// job for lost. A retry that is due later stays so.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_of_the_outbox_that_is_taken_over_late_is_due_then() {
-    let system = TestSystem::prepared(Options::default()).await;
-    let (tenant, webhook) = (Uuid::new_v4(), Uuid::new_v4().to_string());
-    history::made(&system, tenant, &webhook, 3, "CASE i WHEN 1 THEN 'pending' ELSE 'retrying' END").await;
-    system
-            .sql(
-                "UPDATE deliveries SET next_attempt_at = now() + CASE WHEN id = (SELECT id FROM deliveries ORDER BY id LIMIT 1) \
-             THEN interval '1 hour' ELSE interval '-1 hour' END WHERE state = 'retrying'",
-            )
-            .await;
-    system.sql("INSERT INTO promised_jobs SELECT id, now() - interval '1 minute' FROM deliveries").await;
-    let leased = system.ledger_as("relay", 1).outbox_lease(10).await.unwrap();
-    assert_eq!(leased.jobs().len(), 3);
-    let due = "SELECT count(*) FROM deliveries WHERE next_attempt_at BETWEEN now() - interval '1 minute' AND now()";
-    assert_eq!(system.count(due).await, 2);
-    let later = "SELECT count(*) FROM deliveries WHERE next_attempt_at > now() + interval '50 minutes'";
-    assert_eq!(system.count(later).await, 1);
-}
-
 /// A resend locks its delivery, and then the delivery's entry in the outbox.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_of_the_outbox_waits_for_a_delivery_without_a_lock_of_its_entry() {

@@ -153,7 +153,8 @@ CREATE INDEX webhook_stats_by_hour ON webhook_stats (hour);
 -- deletes it; once the lease has ended, that is any relay.
 CREATE TABLE promised_jobs (
     delivery_id  uuid PRIMARY KEY,
-    leased_until timestamptz NOT NULL
+    leased_until timestamptz NOT NULL,
+    handed_out   smallint NOT NULL DEFAULT 0 -- of a job that was held: as in `held_jobs`
 );
 
 -- Jobs that wait without a message. `paused`: until the webhook is active again; `slow`: its receiver is slower than
