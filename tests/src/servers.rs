@@ -11,8 +11,6 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::system::Options;
-
 /// The repository's folder.
 #[must_use]
 pub fn repository() -> PathBuf {
@@ -184,12 +182,6 @@ impl PrivateServers {
             pair
         });
         Borrowed { pair: Some(pair), _permit: permit }
-    }
-
-    /// The options of a system on these servers.
-    #[must_use]
-    pub fn options(&self, options: Options) -> Options {
-        Options { servers: Some(self.servers.clone()), ..options }
     }
 
     /// The addresses of the servers. A restart keeps the ports.

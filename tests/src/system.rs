@@ -28,7 +28,7 @@ use crate::{
     database::{self, Sessions, with_database},
     outsider::{Outsider, sql},
     receiver::{Behaviour, Receiver, TestCa},
-    servers::{Servers, repository},
+    servers::{PrivateServers, Servers, repository},
     wait::{SOON, eventually_ok, until},
 };
 
@@ -211,6 +211,14 @@ pub enum Service {
     Ingest,
     /// Makes the attempts of deliveries.
     Dispatcher,
+}
+
+impl PrivateServers {
+    /// The options of a system on these servers.
+    #[must_use]
+    pub fn options(&self, options: Options) -> Options {
+        Options { servers: Some(self.servers().clone()), ..options }
+    }
 }
 
 struct Running {
