@@ -7,4 +7,5 @@ mod console;
 mod pooler;
 mod publishers;
 mod receivers;
+mod samples;
 mod telemetry;
