@@ -68,17 +68,13 @@ fn is_from_a_closed_set(label: &str, value: &str) -> bool {
     }
 }
 
-async fn assert_page(ops: SocketAddr, expected: &[(&str, &str)]) {
+/// Asserts that a page of metrics is well formed, and that its labels hold nothing that a client or a receiver chooses.
+async fn assert_page(ops: SocketAddr) {
     let answer = ask(ops, "/metrics").await;
     assert_eq!(answer.status, 200);
     assert!(answer.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0"));
     let page = answer.text;
-    let (types, samples) = read(&page);
-    for (family, kind) in expected {
-        assert_eq!(types.get(family), Some(kind), "{family} in\n{page}");
-        assert!(samples.iter().any(|sample| sample.family == *family), "{family} has no sample");
-    }
-    for (label, value) in samples.iter().flat_map(|sample| &sample.labels) {
+    for (label, value) in read(&page).1.iter().flat_map(|sample| &sample.labels) {
         assert!(is_from_a_closed_set(label, value.trim_matches('"')), "{label}={value}");
     }
     for open in ["://", "localhost", "127.0.0.1", "/hook", "whsec"] {
@@ -88,36 +84,6 @@ async fn assert_page(ops: SocketAddr, expected: &[(&str, &str)]) {
     let ids: Vec<_> = words.filter(|word| word.parse::<Uuid>().is_ok() || word.len() >= 32).collect();
     assert!(ids.is_empty(), "{ids:?}");
 }
-
-const OF_API: [(&str, &str); 4] = [
-    ("webhooks_database_clock_offset_seconds", "gauge"),
-    ("webhooks_api_requests", "counter"),
-    ("webhooks_api_request_seconds", "histogram"),
-    ("webhooks_broker_reconnects", "counter"),
-];
-const OF_INGEST: [(&str, &str); 6] = [
-    ("webhooks_database_clock_offset_seconds", "gauge"),
-    ("webhooks_ingest_events", "counter"),
-    ("webhooks_ingest_deliveries", "counter"),
-    ("webhooks_ingest_batch_size", "histogram"),
-    ("webhooks_ingest_batch_seconds", "histogram"),
-    ("webhooks_broker_reconnects", "counter"),
-];
-const OF_DISPATCHER: [(&str, &str); 13] = [
-    ("webhooks_delivery_attempts", "counter"),
-    ("webhooks_deliveries_finished", "counter"),
-    ("webhooks_jobs_skipped", "counter"),
-    ("webhooks_jobs_moved_to_bulk_lane", "counter"),
-    ("webhooks_attempts_in_flight", "gauge"),
-    ("webhooks_lane_ready_jobs", "gauge"),
-    ("webhooks_queue_depth", "gauge"),
-    ("webhooks_database_clock_offset_seconds", "gauge"),
-    ("webhooks_attempt_seconds", "histogram"),
-    ("webhooks_first_attempt_delay_seconds", "histogram"),
-    ("webhooks_ledger_read_batch_size", "histogram"),
-    ("webhooks_ledger_write_batch_size", "histogram"),
-    ("webhooks_broker_reconnects", "counter"),
-];
 
 async fn wait_for(ops: SocketAddr, name: &str, expected: f64) {
     eventually_ok(SOON, async || {
@@ -239,8 +205,8 @@ async fn metrics_are_there_before_they_count_what_happens_under_labels_from_clos
     let calls = metric(ingest, r#"webhooks_ledger_call_seconds_count{call="store"}"#).await;
     assert!(calls >= 1.0, "{calls}");
     let described = described();
-    for (ops, expected) in [(api, &OF_API[..]), (ingest, &OF_INGEST), (dispatcher, &OF_DISPATCHER)] {
-        assert_page(ops, expected).await;
+    for ops in [api, ingest, dispatcher] {
+        assert_page(ops).await;
         assert_described(ops, &described).await;
     }
 }
