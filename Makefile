@@ -127,9 +127,9 @@ volume: toolchain ## Measure at volume, up to 75 minutes and 25 GB (make volume 
 
 ##@ Release
 
-pictures: toolchain ## Make the README's pictures of the console anew
+pictures: toolchain ## Write pictures of every screen of the console to target/console, and make those of the README anew
 	@SKIP= deploy/local/tools chromium
-	@SKIP= $(WITH_STACK) deploy/local/it console::pictures
+	@SKIP= PICTURES=yes $(WITH_STACK) deploy/local/it console
 	@cp target/console/webhooks-1200-light.png crates/console/pictures/webhooks.png
 	@cp target/console/webhook-1200-dark.png crates/console/pictures/webhook.png
 

@@ -1,6 +1,6 @@
 //! A real browser: Chromium through its driver, without a window.
 
-use std::{net::SocketAddr, path::Path, process::Stdio};
+use std::{net::SocketAddr, process::Stdio};
 
 use fantoccini::{Client, ClientBuilder, Locator, elements::Element, wd::WebDriverCompatibleCommand};
 use serde_json::{Value, json};
@@ -9,7 +9,15 @@ use tokio::{
     time::timeout,
 };
 
-use crate::wait::{SOON, eventually};
+use crate::{
+    servers::repository,
+    tools::Tool,
+    wait::{SOON, eventually, eventually_ok},
+};
+
+/// Timers of the pages run ten times as fast: an open page is refreshed each half second.
+const HURRY: &str =
+    "const timer = setTimeout; window.setTimeout = (call, delay, ...rest) => timer(call, delay / 10, ...rest);";
 
 /// The driver, and one browser.
 pub struct Browser {
@@ -27,11 +35,14 @@ pub struct Kind {
 }
 
 impl Browser {
-    /// Starts a browser for the pages of a service. It can reach nothing else.
+    /// Starts a browser for the pages of a service. It can reach nothing else. `None` if `SKIP` leaves Chromium out.
     ///
     /// # Panics
     /// When it does not start.
-    pub async fn start(service: SocketAddr, kind: Kind) -> Self {
+    pub async fn start(service: SocketAddr, kind: Kind) -> Option<Self> {
+        if !Tool::Chromium.is_used() {
+            return None;
+        }
         let mut driver = tokio::process::Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -54,7 +65,9 @@ impl Browser {
         let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
         builder.capabilities(capabilities(kind));
         let page = builder.connect(&format!("http://127.0.0.1:{port}")).await.expect("the browser starts");
-        Self { page, base: format!("http://{service}"), driver }
+        let browser = Self { page, base: format!("http://{service}"), driver };
+        browser.own("Page.addScriptToEvaluateOnNewDocument", json!({"source": HURRY})).await;
+        Some(browser)
     }
 
     /// Opens a path of the service.
@@ -95,7 +108,7 @@ impl Browser {
     /// # Panics
     /// When it cannot be clicked.
     pub async fn click(&self, selector: &str) {
-        self.element(selector).await.click().await.unwrap_or_else(|error| panic!("{selector}: {error}"));
+        self.click_on(Locator::Css(selector), selector).await;
     }
 
     /// Clicks on the button or link with this text.
@@ -104,9 +117,13 @@ impl Browser {
     /// When there is none.
     pub async fn press(&self, label: &str) {
         let path = format!("//*[self::button or self::a][normalize-space()='{label}']");
-        let what = format!("there is a button or a link {label}");
-        let found = eventually(&what, SOON, || async { self.page.find(Locator::XPath(&path)).await.ok() }).await;
-        found.click().await.unwrap_or_else(|error| panic!("{label}: {error}"));
+        self.click_on(Locator::XPath(&path), label).await;
+    }
+
+    /// Clicks on an element once it is there. A refresh may replace the element before the click.
+    async fn click_on(&self, place: Locator<'_>, what: &str) {
+        let click = || async { self.page.find(place).await?.click().await };
+        eventually_ok(SOON, || async { click().await.map_err(|error| format!("{what} is clicked: {error}")) }).await;
     }
 
     /// Presses keys where the focus is.
@@ -155,17 +172,21 @@ impl Browser {
         self.own("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// Writes a picture of the whole page.
+    /// Writes a picture of the whole page to `target/console`, when `PICTURES` is set (`make pictures`).
     ///
     /// # Panics
     /// When it cannot be written.
-    pub async fn picture(&self, file: &Path) {
+    pub async fn picture(&self, name: &str) {
+        if std::env::var_os("PICTURES").is_none() {
+            return;
+        }
         let taken = self.own("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await;
         use base64::Engine;
         let data = taken["data"].as_str().expect("it is a picture");
         let png = base64::engine::general_purpose::STANDARD.decode(data).expect("it is base64");
-        std::fs::create_dir_all(file.parent().expect("it is in a folder")).expect("the folder can be made");
-        std::fs::write(file, png).expect("the picture can be written");
+        let folder = repository().join("target/console");
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        std::fs::write(folder.join(format!("{name}.png")), png).expect("the picture can be written");
     }
 
     /// The addresses of every request that the browser has made since the last call.

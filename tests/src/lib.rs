@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod commands;
 pub mod database;
 pub mod events;
+pub mod further_api;
 pub mod history;
 pub mod life;
 pub mod name_server;

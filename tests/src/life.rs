@@ -35,9 +35,8 @@ const OTHER_USER: &str = "jonas.lind";
 /// What the life needs of its system.
 #[must_use]
 pub fn options(hosts: &Hosts) -> Options {
-    let mut settings = vec![("API__RECOVER_PER_SECOND", "1".to_owned())];
-    settings.extend(hosts.name_servers().map(|servers| ("EGRESS__NAME_SERVERS", servers)));
-    Options { schedule: SHORT, timeout: "2s", settings, ..Options::default() }
+    let settings = hosts.name_servers().map(|servers| ("EGRESS__NAME_SERVERS", servers));
+    Options { schedule: SHORT, timeout: "2s", settings: settings.into_iter().collect(), ..Options::default() }
 }
 
 /// The tenant's webhooks. Their receivers run as long as this is held.
@@ -127,7 +126,8 @@ impl Life {
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.stop(service).await;
         }
-        let settings = system.settings_with(&[("RETRY__SCHEDULE", REAL)]);
+        // Held jobs come back at the pace of recoveries, so that is slow only from now on.
+        let settings = system.settings_with(&[("RETRY__SCHEDULE", REAL), ("API__RECOVER_PER_SECOND", "1")]);
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.start_with(service, settings.clone()).await;
         }

@@ -17,6 +17,7 @@ use crate::{
     api::{Answer, Api},
     processes::free_address,
     servers::repository,
+    system::metric,
     tools::Tool,
     wait::{SOON, eventually, until},
 };
@@ -48,11 +49,12 @@ pub struct Prometheus {
 pub type Sample = (BTreeMap<String, String>, f64);
 
 impl Prometheus {
-    /// Starts one and waits until it answers. `None` if `SKIP` leaves Prometheus out.
+    /// Starts one and waits until it answers. No alert waits longer than `longest` minutes of the rules. `None` if `SKIP`
+    /// leaves Prometheus out.
     ///
     /// # Panics
     /// When it does not start.
-    pub async fn start() -> Option<Self> {
+    pub async fn start(longest: u32) -> Option<Self> {
         if !Tool::Prometheus.is_used() {
             return None;
         }
@@ -62,7 +64,7 @@ impl Prometheus {
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file can be written");
         let rules = fs::read_to_string(repository().join("deploy/prometheus/alerts.yml")).expect("there are rules");
         write("prometheus.yml", CONFIGURATION);
-        write("alerts.yml", &hurried(&rules));
+        write("alerts.yml", &hurried(&rules, longest));
         write("targets.json", "[]");
         let log = fs::File::create(folder.join("log")).expect("a file can be made");
         let child = Command::new("prometheus")
@@ -169,6 +171,11 @@ impl Prometheus {
         text
     }
 
+    /// How many evaluations of rules have failed.
+    pub async fn failed_evaluations(&self) -> f64 {
+        metric(self.api.address, "prometheus_rule_evaluation_failures_total").await
+    }
+
     /// Waits until the rules have been evaluated for so long, in their own time.
     pub async fn watch_for(&self, minutes: u32) {
         let evaluations = "sum(count_over_time(ALERTS{alertname='WebhooksWatchdog'}[1h])) > ";
@@ -194,14 +201,15 @@ fn named(alert: Option<&str>, service: Option<&str>) -> String {
 }
 
 /// The rules with every time shortened, and with the limits in seconds that no test can wait for: a delivery is old
-/// after 5 s, and a first attempt late after 2 s.
-fn hurried(rules: &str) -> String {
+/// after 5 s, and a first attempt late after 10 s. No alert waits longer than `longest` minutes.
+fn hurried(rules: &str, longest: u32) -> String {
     let mut text = String::new();
     for line in rules.lines() {
         let line = match line.trim_start().split_once(": ") {
             Some((name @ ("for" | "interval"), duration)) => {
                 let indent = &line[..line.len() - line.trim_start().len()];
-                format!("{indent}{name}: {}", shortened(duration))
+                let most = if name == "for" { longest } else { u32::MAX };
+                format!("{indent}{name}: {}", shortened(duration, most))
             }
             _ => with_offset(&in_brackets(line)),
         };
@@ -212,7 +220,7 @@ fn hurried(rules: &str) -> String {
             "webhooks_reconcile_oldest_overdue_seconds{namespace=\"\"}) > 300",
             "webhooks_reconcile_oldest_overdue_seconds{namespace=\"\"}) > 5",
         ),
-        ("le=\"30.0\"", "le=\"2.0\""),
+        ("le=\"30.0\"", "le=\"10.0\""),
         // The tests' server has no archive.
         (
             "webhooks_database_archive_age_seconds{namespace=\"\"}) > 3600",
@@ -231,7 +239,7 @@ fn in_brackets(line: &str) -> String {
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (window, rest) = part.split_once(']').expect("a bracket ends");
-        let window: Vec<_> = window.split(':').map(shortened).collect();
+        let window: Vec<_> = window.split(':').map(|part| shortened(part, u32::MAX)).collect();
         text = format!("{text}[{}]{rest}", window.join(":"));
     }
     text
@@ -241,19 +249,19 @@ fn in_brackets(line: &str) -> String {
 fn with_offset(line: &str) -> String {
     let Some((before, rest)) = line.split_once(" offset ") else { return line.to_owned() };
     let end = rest.find(')').unwrap_or(rest.len());
-    format!("{before} offset {}{}", shortened(&rest[..end]), with_offset(&rest[end..]))
+    format!("{before} offset {}{}", shortened(&rest[..end], u32::MAX), with_offset(&rest[end..]))
 }
 
-fn shortened(duration: &str) -> String {
+fn shortened(duration: &str, longest: u32) -> String {
     let (number, unit) = duration.split_at(duration.len() - 1);
-    let seconds = match unit {
-        "d" => 24 * 3600,
-        "h" => 3600,
-        "m" => 60,
+    let minutes = match unit {
+        "d" => 24 * 60,
+        "h" => 60,
+        "m" => 1,
         _ => panic!("{duration} is in days, hours or minutes"),
     };
     let number: u32 = number.parse().expect("a duration has a number");
-    format!("{}ms", number * seconds * 1000 / HURRY)
+    format!("{}ms", longest.min(number * minutes) * 60_000 / HURRY)
 }
 
 #[cfg(test)]
@@ -268,6 +276,7 @@ mod tests {
         expr: rate(a[1h]) > deriv(b[10m:1m]) or c[1h] offset 7d)
         for: 5m
       - alert: B
+        for: 2h
         expr: le="30.0" max(webhooks_reconcile_oldest_overdue_seconds{namespace=""}) > 300
         expr: max(webhooks_database_archive_age_seconds{namespace=""}) > 3600
 "#;
@@ -277,9 +286,10 @@ mod tests {
         expr: rate(a[60000ms]) > deriv(b[10000ms:1000ms]) or c[60000ms] offset 10080000ms)
         for: 5000ms
       - alert: B
-        expr: le="2.0" max(webhooks_reconcile_oldest_overdue_seconds{namespace=""}) > 5
+        for: 60000ms
+        expr: le="10.0" max(webhooks_reconcile_oldest_overdue_seconds{namespace=""}) > 5
         expr: max(webhooks_database_archive_age_seconds{namespace=""}) > 1e9
 "#;
-        assert_eq!(hurried(rules), hurried_rules);
+        assert_eq!(hurried(rules, 60), hurried_rules);
     }
 }

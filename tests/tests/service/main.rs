@@ -1,6 +1,8 @@
 //! Tests of the service on servers that it shares with other tests: one folder a subject.
 #![expect(clippy::unwrap_used, reason = "all of this crate is tests; clippy sees that of the test functions only")]
 
+use end_to_end::further_api;
+
 mod bad_rows;
 mod brake;
 mod catalogue;
@@ -10,7 +12,6 @@ mod decisions;
 mod defaults;
 mod delivery;
 mod egress;
-mod further_api;
 mod health;
 mod isolation;
 mod keys;

@@ -6,12 +6,13 @@ use std::{
 };
 
 use end_to_end::{
-    servers::{repository, stack_folder},
+    servers::stack_folder,
     system::TestSystem,
     tools::{Tool, find},
 };
 use tokio::process::Command;
-use uuid::Uuid;
+
+use crate::samples::Folder;
 
 /// The folder of the generators.
 fn generators() -> PathBuf {
@@ -37,61 +38,44 @@ fn assert_quiet(said: &str, usual: &[&str]) {
     assert!(odd.is_empty(), "it warns: {odd:#?}");
 }
 
-/// A folder with copies of these files, and the description.
-fn workshop(name: &str, files: &[&str]) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("{name}-client-{}", Uuid::new_v4().simple()));
-    fs::create_dir_all(&folder).unwrap();
-    let contracts = repository().join("proto-schemas");
-    fs::copy(contracts.join("openapi.json"), folder.join("openapi.json")).unwrap();
-    for file in files {
-        fs::copy(contracts.join("clients").join(file), folder.join(file)).unwrap();
-    }
-    folder
-}
-
-/// Runs a client against the real service. `program` is looked for in the path.
-async fn use_it(folder: &Path, program: &Path, file: &str) {
-    {
-        let system = TestSystem::shared().await;
-        let (tenant, url) = (Uuid::new_v4(), "https://localhost:9443/hook");
-        let admin = system.admin(tenant).await;
-        let base = format!("http://{}/api/v1", admin.address);
-        let variables = [("BASE_URL", base.as_str()), ("SESSION", admin.session.as_deref().unwrap()), ("URL", url)];
-        let said = run(folder, program, &[file], &variables).await;
-        assert!(said.contains("registered ") && said.contains("its signing secret was shown"), "{said}");
-        let theirs = format!("SELECT action FROM history WHERE tenant_id = '{tenant}' ORDER BY id");
-        let history = system.sql(&theirs).await;
-        let actions: Vec<String> = history.iter().map(|row| row.get(0)).collect();
-        assert_eq!(actions, ["created", "deleted"]);
-    }
-    fs::remove_dir_all(folder).unwrap();
+/// Runs a client against the real service.
+async fn use_it(folder: &Folder, program: &Path, file: &str) {
+    let system = TestSystem::shared().await;
+    let ((tenant, admin), url) = (system.tenant().await, "https://localhost:9443/hook");
+    let base = format!("http://{}/api/v1", admin.address);
+    let variables = [("BASE_URL", base.as_str()), ("SESSION", admin.session.as_deref().unwrap()), ("URL", url)];
+    let said = run(&folder.0, program, &[file], &variables).await;
+    assert!(said.contains("registered ") && said.contains("its signing secret was shown"), "{said}");
+    let theirs = format!("SELECT action FROM history WHERE tenant_id = '{tenant}' ORDER BY id");
+    let history = system.sql(&theirs).await;
+    let actions: Vec<String> = history.iter().map(|row| row.get(0)).collect();
+    assert_eq!(actions, ["created", "deleted"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_typescript_client_is_made_without_warnings_and_works() {
-    let modules = generators().join("node_modules");
     if !Tool::Node.is_used() {
         return;
     }
-    let folder = workshop("typescript", &["client.ts", "tsconfig.json"]);
-    std::os::unix::fs::symlink(&modules, folder.join("node_modules")).unwrap();
-    fs::write(folder.join("package.json"), r#"{"private": true, "type": "module"}"#).unwrap();
-    let generator = modules.join(".bin/openapi-typescript");
+    let folder = Folder::below(&generators(), &["openapi.json", "clients/client.ts", "clients/tsconfig.json"]);
+    fs::write(folder.0.join("package.json"), r#"{"private": true, "type": "module"}"#).unwrap();
+    let programs = generators().join("node_modules/.bin");
     let arguments = ["openapi.json", "--default-non-nullable=false", "-o", "openapi.d.ts"];
-    assert_quiet(&run(&folder, &generator, &arguments, &[]).await, &["✨ openapi-typescript ", "🚀 "]);
-    assert_quiet(&run(&folder, &modules.join(".bin/tsc"), &["-p", "."], &[]).await, &[]);
+    let said = run(&folder.0, &programs.join("openapi-typescript"), &arguments, &[]).await;
+    assert_quiet(&said, &["✨ openapi-typescript ", "🚀 "]);
+    assert_quiet(&run(&folder.0, &programs.join("tsc"), &["-p", "."], &[]).await, &[]);
     use_it(&folder, &find(Path::new("node")).unwrap(), "out/client.js").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_python_client_is_made_without_warnings_and_works() {
-    let programs = generators().join("venv/bin");
     if !Tool::Python.is_used() {
         return;
     }
-    let folder = workshop("python", &["client.py"]);
+    let folder = Folder::below(&generators(), &["openapi.json", "clients/client.py"]);
+    let programs = generators().join("venv/bin");
     let arguments =
         ["generate", "--fail-on-warning", "--meta", "none", "--path", "openapi.json", "--output-path", "webhooks_api"];
-    assert_quiet(&run(&folder, &programs.join("openapi-python-client"), &arguments, &[]).await, &["Generating "]);
+    assert_quiet(&run(&folder.0, &programs.join("openapi-python-client"), &arguments, &[]).await, &["Generating "]);
     use_it(&folder, &programs.join("python"), "client.py").await;
 }

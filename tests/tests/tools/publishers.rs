@@ -5,8 +5,8 @@
 mod rust;
 
 use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
+    path::PathBuf,
+    process::{Output, Stdio},
 };
 
 use domain::EventType;
@@ -14,7 +14,7 @@ use end_to_end::{
     events::Event,
     proxy::{Mode, Proxy},
     receiver::{always, verify},
-    servers::{repository, stack_folder},
+    servers::repository,
     system::{Options, Subscriber, System, TestSystem},
     tools::Tool,
     wait::{SOON, eventually, until},
@@ -25,29 +25,27 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// The folder of the libraries.
-fn libraries() -> PathBuf {
-    stack_folder().join("receivers")
-}
+use crate::samples::{Folder, libraries};
 
 /// A program and what runs it.
 struct Program {
     interpreter: PathBuf,
     file: &'static str,
     tool: Tool,
-    /// The options for a script, and one that closes two quotes, each with its event, and commits the first alone.
+    /// The options for a script, and one that closes a quote and stores its event, and another quote with an event that is
+    /// refused, for each such event.
     business: (&'static [&'static str], &'static str),
 }
 
 const PYTHON: &str = "
-import os, psycopg
+import json, os, psycopg
 from publisher import Invalid, store
 with psycopg.connect(os.environ['DATABASE_URL']) as connection:
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(\"UPDATE quotes SET state = 'closed' WHERE id = 1\")
         store(cursor, os.environ['COMMITTED'])
         store(cursor, os.environ['COMMITTED'])
-    for refused in [os.environ['COMMITTED'] + ' ', '{}']:
+    for refused in json.loads(os.environ['REFUSED']):
         try:
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.execute(\"UPDATE quotes SET state = 'closed' WHERE id = 2\")
@@ -66,7 +64,7 @@ await client.query(\"UPDATE quotes SET state = 'closed' WHERE id = 1\");
 await store(client, process.env.COMMITTED);
 await store(client, process.env.COMMITTED);
 await client.query('COMMIT');
-for (const refused of [`${process.env.COMMITTED} `, '{}']) {
+for (const refused of JSON.parse(process.env.REFUSED)) {
   try {
     await client.query('BEGIN');
     await client.query(\"UPDATE quotes SET state = 'closed' WHERE id = 2\");
@@ -98,30 +96,16 @@ fn programs() -> Vec<Program> {
     [python, node].into_iter().filter(|program| program.tool.is_used()).collect()
 }
 
-/// A folder below the libraries, where Node looks for them. Removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn with(file: &str) -> Self {
-        let folder = libraries().join(format!("test-{}", Uuid::new_v4()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let source = repository().join("proto-schemas/publishers").join(file);
-        std::fs::copy(source, folder.join(file)).unwrap();
-        Self(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Program {
+    /// A folder with the program.
+    fn folder(&self) -> Folder {
+        Folder::below(&libraries(), &[&format!("publishers/{}", self.file)])
+    }
+
     /// A command in its folder, with the addresses of this system.
-    fn command(&self, system: &System, folder: &Path) -> Command {
+    fn command(&self, system: &System, folder: &Folder) -> Command {
         let mut command = Command::new(&self.interpreter);
-        command.current_dir(folder).env("AMQP_URL", &system.amqp_url).env("DATABASE_URL", &system.database_url);
+        command.current_dir(&folder.0).env("AMQP_URL", &system.amqp_url).env("DATABASE_URL", &system.database_url);
         command.env("EVENTS_EXCHANGE", &system.names.events_exchange).env("PATIENCE", "1");
         command.env("EVENT_SCHEMA", repository().join("proto-schemas/event.schema.json"));
         command.env("PYTHONDONTWRITEBYTECODE", "1").kill_on_drop(true);
@@ -129,25 +113,33 @@ impl Program {
     }
 
     /// Publishes one event by hand. Returns the exit code and what it says.
-    async fn publish(&self, mut command: Command, event: &str) -> (i32, String) {
+    async fn publish(&self, mut command: Command, event: &str) -> (Option<i32>, String) {
         command.args([self.file, "publish"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         input.write_all(event.as_bytes()).await.unwrap();
         drop(input);
         let output = tokio::time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code().unwrap_or(-1), said)
+        (output.status.code(), all_of(&output))
     }
 
-    /// Runs the business change that commits and the one that does not.
-    async fn do_business(&self, mut command: Command, committed: &str, rolled_back: &str) {
+    /// Runs the business change that commits and those that do not. `refused` are events, each with its fault.
+    async fn do_business(
+        &self,
+        mut command: Command,
+        [committed, rolled_back]: &[String; 2],
+        refused: &[(String, &str)],
+    ) {
         let (option, script) = self.business;
-        command.args(option).arg(script);
+        let events: Vec<_> = refused.iter().map(|(event, _)| event).collect();
+        command.args(option).arg(script).env("REFUSED", serde_json::to_string(&events).unwrap());
         let output = command.env("COMMITTED", committed).env("ROLLED_BACK", rolled_back).output().await.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.matches("rolled back: ").count() == 2, "{said}");
-        assert!(said.contains("event_id: another event has"), "{said}");
+        let said = all_of(&output);
+        let faults: Vec<_> = said.lines().filter(|line| line.starts_with("rolled back: ")).collect();
+        assert!(output.status.success() && faults.len() == refused.len(), "{said}");
+        for ((event, fault), line) in refused.iter().zip(faults) {
+            assert!(line.contains(fault), "{event}: {line}");
+        }
     }
 
     fn relay(&self, mut command: Command) -> Child {
@@ -155,11 +147,17 @@ impl Program {
     }
 }
 
+fn all_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
 fn text(event: &Event) -> String {
     String::from_utf8(event.to_message()).unwrap()
 }
 
+/// Makes the tables of a business application, anew if they are there.
 async fn make_tables(system: &System) {
+    system.sql("DROP TABLE IF EXISTS outbox, quotes").await;
     let outbox = std::fs::read_to_string(repository().join("proto-schemas/publishers/outbox.sql")).unwrap();
     for statement in outbox.split_inclusive(";\n") {
         system.sql(statement.trim().trim_end_matches(';')).await;
@@ -168,47 +166,27 @@ async fn make_tables(system: &System) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_program_publishes_an_event_once_and_refuses_what_is_none() {
+async fn each_program_publishes_an_event_once_and_says_why_it_cannot() {
+    let system = TestSystem::shared().await;
     for program in programs() {
-        let name = program.file;
-        let system = TestSystem::shared().await;
-        let folder = Folder::with(name);
-        let run = || program.command(&system, &folder.0);
+        let (name, folder) = (program.file, program.folder());
         let Subscriber { tenant, receiver, secret, .. } = system.subscriber(always(200)).await;
         let event = text(&Event::now(EventType::QuoteClosed, tenant).with_data(r#"{"total":1.10}"#));
-
-        for _ in 0..2 {
-            let (code, said) = program.publish(run(), &event).await;
-            assert_eq!(code, 0, "{name}: {said}");
-            assert!(said.starts_with("confirmed "), "{name}: {said}");
-        }
-        for (bad, fault) in [
-            ("{".to_owned(), "not JSON"),
-            (event.replace("\"event_id\":\"", "\"event_id\":\"x"), "event_id"),
-            (event.replace("quote.closed", "quote.reopened"), "event_type"),
-            (event.replace("\"timestamp\":\"", "\"timestamp\":\"at "), "timestamp"),
-            (event.replace("\"data\"", "\"date\""), "data"),
-            // What Python's own `json.dumps` writes. The service refuses it.
-            (event.replace("1.10", "NaN"), "not JSON"),
+        let last = text(&Event::now(EventType::QuoteClosed, tenant));
+        for (variables, event, ended, words) in [
+            (&[][..], &*event, 0, "confirmed "),
+            (&[], &event, 0, "confirmed "),
+            (&[], "{", 2, "not JSON"),
+            (&[("EVENTS_EXCHANGE", "amq.topic")], &event, 1, "not confirmed within 1 s"),
+            (&[("EVENTS_EXCHANGE", "nowhere")], &event, 1, "no exchange 'nowhere'"),
+            (&[("AMQP_URL", "amqp://127.0.0.1:1")], &event, 1, "not confirmed within 1 s"),
+            (&[], &last, 0, "confirmed "),
         ] {
-            let (code, said) = program.publish(run(), &bad).await;
-            assert!(code == 2 && said.contains(fault), "{name}: {bad}: {code} {said}");
+            let mut command = program.command(&system, &folder);
+            command.envs(variables.iter().copied());
+            let (code, said) = program.publish(command, event).await;
+            assert!(code == Some(ended) && said.contains(words), "{name}: {variables:?}: {code:?} {said}");
         }
-        let mut unroutable = run();
-        unroutable.env("EVENTS_EXCHANGE", "amq.topic");
-        let (code, said) = program.publish(unroutable, &event).await;
-        assert!(code == 1 && said.contains("not confirmed within 1 s"), "{name}: {code} {said}");
-        let mut nowhere = run();
-        nowhere.env("EVENTS_EXCHANGE", "nowhere");
-        let (code, said) = program.publish(nowhere, &event).await;
-        assert!(code == 1 && said.contains("no exchange 'nowhere'"), "{name}: {code} {said}");
-        let mut away = run();
-        away.env("AMQP_URL", "amqp://127.0.0.1:1");
-        let (code, said) = program.publish(away, &event).await;
-        assert!(code == 1 && said.contains("not confirmed within 1 s"), "{name}: {code} {said}");
-
-        let last = Event::now(EventType::QuoteClosed, tenant);
-        assert_eq!(program.publish(run(), &text(&last)).await.0, 0, "{name}");
         let received = receiver.wait_for(2, SOON).await;
         for one in &received {
             verify(one, &secret).unwrap();
@@ -219,24 +197,46 @@ async fn each_program_publishes_an_event_once_and_refuses_what_is_none() {
     }
 }
 
+/// What no business change may store beside the event `stored`, each with its fault. `event` is another one.
+fn refused_beside(stored: &str, event: &str) -> [(String, &'static str); 7] {
+    [
+        (format!("{stored} "), "event_id: another event has"),
+        ("{".to_owned(), "not JSON"),
+        (event.replace("\"event_id\":\"", "\"event_id\":\"x"), "event_id"),
+        (event.replace("quote.closed", "quote.reopened"), "event_type"),
+        (event.replace("\"timestamp\":\"", "\"timestamp\":\"at "), "timestamp"),
+        (event.replace("\"data\"", "\"date\""), "data"),
+        // What Python's own `json.dumps` writes. The service refuses it.
+        (event.replace("\"174.00\"", "NaN"), "not JSON"),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_committed_events_delivery_comes_and_a_rolled_back_one_leaves_no_trace() {
+    let system = TestSystem::shared().await;
+    let business = TestSystem::prepared(Options::default()).await;
     for program in programs() {
-        let name = program.file;
-        let system = TestSystem::running(Options::default()).await;
-        let folder = Folder::with(name);
-        let run = || program.command(&system, &folder.0);
-        make_tables(&system).await;
+        let (name, folder) = (program.file, program.folder());
+        let run = || {
+            let mut command = program.command(&system, &folder);
+            command.env("DATABASE_URL", &business.database_url);
+            command
+        };
+        make_tables(&business).await;
         let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
         let [committed, rolled_back] = [0, 1].map(|_| Event::now(EventType::QuoteClosed, tenant));
+        let [event, other] = [&committed, &rolled_back].map(text);
 
-        program.do_business(run(), &text(&committed), &text(&rolled_back)).await;
+        let refused = refused_beside(&event, &other);
+        program.do_business(run(), &[event, other.clone()], &refused).await;
         let deep = format!("{{\"by\": {}{}}}", "[".repeat(3000), "]".repeat(3000));
         for by_hand in ["{\"by\": \"hand\"}", &deep] {
-            system.sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{by_hand}')")).await;
+            business
+                .sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{by_hand}')"))
+                .await;
         }
         let others = text(&Event::now(EventType::ReturnNoteCreated, Uuid::new_v4()));
-        system
+        business
             .sql(&format!(
                 "INSERT INTO outbox (event_id, event) SELECT gen_random_uuid(), '{others}' FROM generate_series(1, 40)"
             ))
@@ -251,12 +251,13 @@ async fn a_committed_events_delivery_comes_and_a_rolled_back_one_leaves_no_trace
         receiver.wait_for(1, SOON).await;
         until("the relays have marked all", SOON, || async {
             let open = "SELECT count(*) FROM outbox WHERE published_at IS NULL AND fault IS NULL";
-            system.count(open).await == 0
+            business.count(open).await == 0
         })
         .await;
-        assert_eq!(system.count("SELECT count(*) FROM outbox WHERE fault IS NOT NULL").await, 2, "{name}");
+        assert_eq!(business.count("SELECT count(*) FROM outbox WHERE fault IS NOT NULL").await, 2, "{name}");
 
-        program.do_business(run(), &text(&Event::now(EventType::QuoteClosed, tenant)), &text(&rolled_back)).await;
+        let later = text(&Event::now(EventType::QuoteClosed, tenant));
+        program.do_business(run(), &[later, other], &[]).await;
         receiver.wait_for(2, SOON).await;
         for mut relay in relays {
             let pid = relay.id().unwrap().to_string();
@@ -266,58 +267,59 @@ async fn a_committed_events_delivery_comes_and_a_rolled_back_one_leaves_no_trace
         }
         let said = std::fs::read_to_string(&warnings).unwrap_or_default();
         assert_eq!(said, "", "{name} warns");
-        let stored = system.sql("SELECT id::text FROM events WHERE event_type = 'quote.closed'").await;
+        let stored = system.sql(&format!("SELECT id::text FROM events WHERE tenant_id = '{tenant}'")).await;
         let ids: Vec<Uuid> = stored.iter().map(|row| row.get::<_, &str>(0).parse().unwrap()).collect();
         assert!(ids.len() == 2 && ids.contains(&committed.id) && !ids.contains(&rolled_back.id), "{name}: {ids:?}");
     }
 }
 
+/// Stores an event of this type for a relay.
+async fn store(business: &System, event: &Event) {
+    let event = text(event);
+    business.sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{event}')")).await;
+}
+
 /// The broker falls silent, an event is stored, and the connection breaks before its confirm: then it comes later. `proxy`
 /// is between the relay and the broker.
-async fn comes_although_the_connection_breaks(system: &System, name: &str, proxy: &Proxy) {
+async fn comes_although_the_connection_breaks(system: &System, business: &System, name: &str, proxy: &Proxy) {
     let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
-    let store = async || {
-        let event = text(&Event::now(EventType::QuoteClosed, tenant));
-        system.sql(&format!("INSERT INTO outbox (event_id, event) VALUES (gen_random_uuid(), '{event}')")).await;
-    };
-    store().await;
+    store(business, &Event::now(EventType::QuoteClosed, tenant)).await;
     receiver.wait_for(1, SOON).await;
 
     proxy.set(Mode::Stall);
-    store().await;
+    store(business, &Event::now(EventType::QuoteClosed, tenant)).await;
     until(&format!("{name} has taken the event"), SOON, || async {
         let free = "SELECT position FROM outbox WHERE published_at IS NULL FOR UPDATE SKIP LOCKED";
-        system.sql(free).await.is_empty()
+        business.sql(free).await.is_empty()
     })
     .await;
     proxy.set(Mode::Refuse);
     proxy.set(Mode::Pass);
     receiver.wait_for(2, SOON).await;
     until(&format!("{name} has marked the event"), SOON, || async {
-        system.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await == 0
+        business.count("SELECT count(*) FROM outbox WHERE published_at IS NULL").await == 0
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_whose_confirm_never_came_is_published_again() {
+    let system = TestSystem::shared().await;
+    let business = TestSystem::prepared(Options::default()).await;
+    let (proxy, through) = Proxy::before(&system.amqp_url);
     for program in programs() {
-        let system = TestSystem::running(Options::default()).await;
-        make_tables(&system).await;
-        let (proxy, through) = Proxy::before(&system.amqp_url);
-        let folder = Folder::with(program.file);
-        let mut command = program.command(&system, &folder.0);
-        command.env("AMQP_URL", through);
+        make_tables(&business).await;
+        let folder = program.folder();
+        let mut command = program.command(&system, &folder);
+        command.env("AMQP_URL", &through).env("DATABASE_URL", &business.database_url);
         let _relay = program.relay(command);
-        comes_although_the_connection_breaks(&system, program.file, &proxy).await;
+        comes_although_the_connection_breaks(&system, &business, program.file, &proxy).await;
     }
-    let system = TestSystem::running(Options::default()).await;
-    make_tables(&system).await;
-    let (proxy, amqp_url) = Proxy::before(&system.amqp_url);
-    let outbox = rust::Outbox { amqp_url, ..rust_outbox(&system, system.names.events_exchange.clone()) };
+    make_tables(&business).await;
+    let outbox = rust::Outbox { amqp_url: through, ..rust_outbox(&business, system.names.events_exchange.clone()) };
     tokio::select! {
         () = outbox.relay() => {}
-        () = comes_although_the_connection_breaks(&system, "publisher.rs", &proxy) => {}
+        () = comes_although_the_connection_breaks(&system, &business, "publisher.rs", &proxy) => {}
     }
 }
 
@@ -328,8 +330,8 @@ async fn a_relay_holds_no_rows_for_long_while_the_broker_is_silent() {
         let system = TestSystem::running(Options::default()).await;
         make_tables(&system).await;
         let (proxy, through) = Proxy::before(&system.amqp_url);
-        let folder = Folder::with(name);
-        let mut command = program.command(&system, &folder.0);
+        let folder = program.folder();
+        let mut command = program.command(&system, &folder);
         command.env("AMQP_URL", through);
         let _relay = program.relay(command);
         let store = async || {
@@ -455,32 +457,29 @@ impl Own {
 /// As the page says: an exchange and a queue of one's own are enough, without the service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_service_a_queue_of_ones_own_gets_its_events_and_those_that_come_back_hold_up_none() {
+    let system = TestSystem::prepared(Options::default()).await;
     for program in programs() {
-        let system = TestSystem::prepared(Options::default()).await;
         make_tables(&system).await;
-        let (own, folder) = (Own::declare(&system).await, Folder::with(program.file));
-        let mut command = program.command(&system, &folder.0);
+        let (own, folder) = (Own::declare(&system).await, program.folder());
+        let mut command = program.command(&system, &folder);
         command.env("EVENTS_EXCHANGE", &own.exchange);
         let _relay = program.relay(command);
         own.gets_what_it_takes(&system, program.file).await;
     }
-    let system = TestSystem::prepared(Options::default()).await;
     make_tables(&system).await;
     let own = Own::declare(&system).await;
     let outbox = rust_outbox(&system, own.exchange.clone());
+    stores_once(&system, &outbox).await;
+    make_tables(&system).await;
     tokio::select! {
         () = outbox.relay() => {}
         () = own.gets_what_it_takes(&system, "publisher.rs") => {}
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_program_in_rust_stores_an_event_once_and_refuses_another_one_with_its_id() {
-    let system = TestSystem::prepared(Options::default()).await;
-    make_tables(&system).await;
-    let outbox = rust_outbox(&system, system.names.events_exchange.clone());
-    let (mut client, connection) = tokio_postgres::connect(&system.database_url, tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+/// The program in Rust stores an event once, and refuses another one with its id.
+async fn stores_once(system: &System, outbox: &rust::Outbox) {
+    let mut client = system.database_session("").await;
     let transaction = client.transaction().await.unwrap();
     let event = text(&Event::now(EventType::QuoteClosed, Uuid::new_v4()));
     for _ in 0..2 {

@@ -21,7 +21,7 @@ use end_to_end::{
     events::Event,
     processes::free_address,
     receiver::{Received, Receiver, always},
-    servers::stack_folder,
+    servers::repository,
     system::{System, TestSystem},
     tools::Tool,
     wait::{SOON, eventually},
@@ -32,6 +32,8 @@ use tokio::{
     process::{Child, Command},
 };
 use uuid::Uuid;
+
+use crate::samples::{Folder, libraries};
 
 /// Which signature a receiver verifies.
 #[derive(Clone, Copy)]
@@ -128,15 +130,6 @@ async fn delivery(system: &System) -> (Post, String) {
     (Post::of(&receiver.wait_for(1, SOON).await[0]), webhook.secret)
 }
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The folder of the libraries.
-fn libraries() -> PathBuf {
-    stack_folder().join("receivers")
-}
-
 /// A program of `proto-schemas/receivers`.
 struct Program {
     file: &'static str,
@@ -185,25 +178,16 @@ fn run(program: impl AsRef<OsStr>, file: &Path) -> Command {
     command
 }
 
-/// A folder of the test's own, below the libraries: Node looks for these there. Removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let folder = libraries().join(format!("test-{}", Uuid::new_v4()));
-        std::fs::create_dir_all(&folder).expect("the folder can be made");
-        Self(folder)
-    }
-
-    /// Copies a program, and one of the same whose processing fails. Builds what has to be built.
-    fn take(&self, program: &Program) -> [PathBuf; 2] {
-        let source = repository().join("proto-schemas/receivers").join(program.file);
+impl Program {
+    /// Copies the program into a folder, and one of the same whose processing fails. Builds what has to be built.
+    fn copy_to(&self, folder: &Folder) -> [PathBuf; 2] {
+        let source = repository().join("proto-schemas/receivers").join(self.file);
         let text = std::fs::read_to_string(source).expect("the file is there");
-        let (process, failing) = program.process;
-        assert_eq!(text.matches(process).count(), 1, "{}: {process}", program.file);
+        let (process, failing) = self.process;
+        assert_eq!(text.matches(process).count(), 1, "{}: {process}", self.file);
         let broken = text.replace(process, failing);
-        [(format!("good_{}", program.file), text), (format!("broken_{}", program.file), broken)].map(|(name, text)| {
-            let file = self.0.join(name);
+        [(format!("good_{}", self.file), text), (format!("broken_{}", self.file), broken)].map(|(name, text)| {
+            let file = folder.0.join(name);
             std::fs::write(&file, text).expect("the folder takes it");
             if file.extension() == Some(OsStr::new("go")) {
                 let mut go = std::process::Command::new("go");
@@ -212,12 +196,6 @@ impl Folder {
             }
             file
         })
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -262,9 +240,9 @@ impl Running {
 async fn each_program_takes_a_real_delivery_once_and_refuses_what_is_not_one() {
     let system = TestSystem::shared().await;
     let there: Vec<_> = programs().into_iter().filter(|program| program.tool.is_used()).collect();
-    let folder = Folder::new();
+    let folder = Folder::below(&libraries(), &[]);
     // Before the delivery is made: what is signed must not wait for a compiler.
-    let files: Vec<_> = there.iter().map(|program| folder.take(program)).collect();
+    let files: Vec<_> = there.iter().map(|program| program.copy_to(&folder)).collect();
     let (good, secret) = delivery(&system).await;
     let received = (200, "received".to_owned());
     for (program, [file, broken]) in there.iter().zip(files) {
@@ -300,23 +278,20 @@ async fn the_receivers_in_rust_do_the_same() {
         let headers = post.headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         receiver.receive(&headers.collect(), &post.body, |_| processed)
     };
-    let (received, seen) = ((200, "received".to_owned()), (200, "seen before".to_owned()));
-
-    let mut receiver = rust::Receiver::new(&secret);
-    for (what, post) in bad(&good, Signature::Service) {
-        assert_eq!(service(&mut receiver, &post, Ok(())).0, 400, "{what}");
-    }
-    assert_eq!(service(&mut receiver, &good, Err(())).0, 500, "it comes again");
-    assert_eq!(service(&mut receiver, &good, Ok(())), received);
-    assert_eq!(service(&mut receiver, &good, Ok(())), seen);
+    let mut own = rust::Receiver::new(&secret);
+    assert_receives(&good, Signature::Service, |post, processed| service(&mut own, post, processed));
     assert_eq!(service(&mut rust::Receiver::new(&wrong), &good, Ok(())).0, 400);
-
-    let mut receiver = rust_standard::Receiver::new(&secret).unwrap();
-    for (what, post) in bad(&good, Signature::Standard) {
-        assert_eq!(standard(&mut receiver, &post, Ok(())).0, 400, "{what}");
-    }
-    assert_eq!(standard(&mut receiver, &good, Err(())).0, 500, "it comes again");
-    assert_eq!(standard(&mut receiver, &good, Ok(())), received);
-    assert_eq!(standard(&mut receiver, &good, Ok(())), seen);
+    let mut own = rust_standard::Receiver::new(&secret).unwrap();
+    assert_receives(&good, Signature::Standard, |post, processed| standard(&mut own, post, processed));
     assert_eq!(standard(&mut rust_standard::Receiver::new(&wrong).unwrap(), &good, Ok(())).0, 400);
+}
+
+/// Asserts that a receiver takes a delivery once, and refuses what is not one.
+fn assert_receives(good: &Post, signature: Signature, mut receive: impl FnMut(&Post, Result<(), ()>) -> (u16, String)) {
+    for (what, post) in bad(good, signature) {
+        assert_eq!(receive(&post, Ok(())).0, 400, "{what}");
+    }
+    assert_eq!(receive(good, Err(())).0, 500, "it comes again");
+    assert_eq!(receive(good, Ok(())), (200, "received".to_owned()));
+    assert_eq!(receive(good, Ok(())), (200, "seen before".to_owned()));
 }

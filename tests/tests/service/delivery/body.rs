@@ -4,12 +4,14 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Received, always},
-    system::{Options, Subscriber, TestSystem},
+    system::{Options, Service, Subscriber, TestSystem},
 };
+use ledger::NewEvent;
 use ring::hmac;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::delivery::{settled, start_all};
+use crate::delivery::{ended, twice::new_event};
 
 /// The envelope as the specification describes it, written by hand.
 fn envelope(event_type: EventType, tenant: Uuid, timestamp: &str, data: &str) -> String {
@@ -46,17 +48,17 @@ fn odd_data() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_passes_through_byte_for_byte_whatever_json_it_is() {
-    let system = TestSystem::prepared(Options::default().keeping_long()).await;
-    let ingest = start_all(&system).await;
+    let system = TestSystem::shared().await;
     let Subscriber { tenant, receiver, secret, .. } = system.subscriber(always(200)).await;
-    let timestamp = "2026-03-01T09:30:00.123456Z";
+    // No time of this service is written like this.
+    let timestamp = format!("{}T09:30:00.123450Z", OffsetDateTime::now_utc().date());
     let mut expected = Vec::new();
     for data in odd_data() {
         let event = Event::now(EventType::QuoteClosed, tenant).with_data(data.clone());
-        system.upstream.publish(&[Event { timestamp: timestamp.to_owned(), ..event }]).await;
-        expected.push(envelope(EventType::QuoteClosed, tenant, timestamp, &data));
+        system.upstream.publish(&[Event { timestamp: timestamp.clone(), ..event }]).await;
+        expected.push(envelope(EventType::QuoteClosed, tenant, &timestamp, &data));
     }
-    settled(&system, ingest, u32::try_from(expected.len()).unwrap()).await;
+    ended(&system, &[tenant], i64::try_from(expected.len()).unwrap()).await;
     let received = receiver.received();
     assert!(received.iter().all(|one| is_signed(one, &secret)));
     let mut bodies: Vec<_> = received.iter().map(|one| String::from_utf8(one.body.to_vec()).unwrap()).collect();
@@ -74,16 +76,16 @@ async fn data_passes_through_byte_for_byte_whatever_json_it_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_fits_into_a_page_once_compressed_is_not_cut_into_pieces() {
-    let system = TestSystem::prepared(Options::default()).await;
-    let ingest = start_all(&system).await;
-    let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
+    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let (tenant, api) = system.tenant().await;
+    api.create("https://localhost/", &["quote.closed"]).await;
     let line =
         |n: u64| format!(r#"{{"sku":"{:010X}","quantity":{}}}"#, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24, n % 97);
     let lines: Vec<_> = (0..450).map(line).collect();
     let data = format!(r#"{{"line_items":[{}]}}"#, lines.join(","));
-    system.upstream.publish(&[Event::now(EventType::QuoteClosed, tenant).with_data(data)]).await;
-    settled(&system, ingest, 1).await;
-    assert!(receiver.received()[0].body.len() > 15 * 1024);
+    assert!(data.len() > 15 * 1024);
+    let event = NewEvent { body: data.into(), ..new_event(tenant) };
+    assert_eq!(system.ledger_as("stores", 1).events_store(&[event]).await.unwrap().deliveries.len(), 1);
     let sizes = "SELECT pg_column_size(e.body)::bigint, pg_relation_size(c.reltoastrelid)::bigint \
                  FROM events e JOIN pg_class c ON c.oid = e.tableoid";
     let row = &system.sql(sizes).await[0];

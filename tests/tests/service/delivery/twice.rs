@@ -1,19 +1,17 @@
 //! The same event more than once (crates/README.md, invariant 2).
 
-use std::net::SocketAddr;
-
 use bytes::Bytes;
 use domain::{DeliveryId, EventType, Job, WebhookId};
 use end_to_end::{
     events::Event,
-    receiver::{Receiver, always},
+    receiver::always,
     system::{Options, Service, Subscriber, System, TestSystem, metric},
     wait::until,
 };
 use ledger::{NewEvent, Stored};
 use uuid::Uuid;
 
-use crate::delivery::{LONG, judged, settled, start_all};
+use crate::delivery::{LONG, ended, judged, start_all};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_with_the_same_events_in_opposite_orders_wait_for_one_another() {
@@ -99,10 +97,12 @@ async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_n
 /// All have one id and one moment: they differ in their tenant or type.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_delivery_is_of() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
+    let system = TestSystem::shared().await;
     let ledger = system.ledger_as("identity", 1);
     let tenants = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
-    let (mut paused, mut deliveries, same) = (Vec::new(), Vec::new(), new_event(tenants[0]));
+    let now = Event::now(EventType::QuoteClosed, tenants[0]).timestamp.parse().unwrap();
+    let same = NewEvent { timestamp: now, ..new_event(tenants[0]) };
+    let (mut paused, mut deliveries) = (Vec::new(), Vec::new());
     let of = |webhook: &str, event: &NewEvent| {
         let webhook = webhook.parse::<Uuid>().unwrap().into();
         DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp)
@@ -134,69 +134,26 @@ async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_deliver
     assert_eq!(untried, deliveries);
 }
 
-struct Twice {
-    tenant: Uuid,
-    ingest: SocketAddr,
-    receiver: Receiver,
-}
-
-async fn with_two_webhooks(system: &System) -> Twice {
-    let ingest = start_all(system).await;
-    let Subscriber { tenant, api, receiver, .. } = system.subscriber(always(200)).await;
-    api.create(&receiver.url("/two"), &["quote.closed"]).await;
-    Twice { tenant, ingest, receiver }
-}
-
-impl Twice {
-    /// Asserts one POST to each of the two webhooks, and that no job is left that could become another.
-    async fn arrived_once(&self, system: &System) {
-        // Jobs that the dispatcher has not finished return to their queue.
-        system.stop(Service::Ingest).await;
-        system.stop(Service::Dispatcher).await;
-        assert_eq!(system.upstream.ready(&system.names.main()).await, 0);
-        let mut paths: Vec<_> = self.receiver.received().into_iter().map(|one| one.path).collect();
-        paths.sort();
-        assert_eq!(paths, ["/", "/two"]);
-        assert_eq!(system.count("SELECT count(*) FROM events").await, 1);
-        assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 2);
-        assert_eq!(system.count("SELECT count(*) FROM attempts").await, 2);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_published_again_later_makes_no_second_delivery() {
-    let system = TestSystem::prepared(Options::default()).await;
-    let twice = with_two_webhooks(&system).await;
-    let event = Event::now(EventType::QuoteClosed, twice.tenant);
-    system.upstream.publish(std::slice::from_ref(&event)).await;
-    settled(&system, twice.ingest, 1).await;
-    // The same moment with another offset, and other data: neither makes it another event.
-    let again = Event { timestamp: event.timestamp.replace('Z', "+00:00"), ..event.with_data("{\"other\":1}") };
-    system.upstream.publish(&[again]).await;
-    settled(&system, twice.ingest, 2).await;
-    assert_eq!((judged(twice.ingest, "accepted").await, judged(twice.ingest, "duplicate").await), (1.0, 1.0));
-    twice.arrived_once(&system).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_ingests_that_get_copies_of_the_same_events_make_one_delivery_of_each() {
     let system = TestSystem::prepared(Options::default()).await;
-    let twice = with_two_webhooks(&system).await;
-    let second = system.start(Service::Ingest).await;
-    let events = Event::closed(twice.tenant, 100);
+    let ingests = [start_all(&system).await, system.start(Service::Ingest).await];
+    let Subscriber { tenant, api, receiver, .. } = system.subscriber(always(200)).await;
+    api.create(&receiver.url("/two"), &["quote.closed"]).await;
+    let events = Event::closed(tenant, 100);
     let copies: Vec<_> = events.iter().flat_map(|event| [event.clone(), event.clone(), event.clone()]).collect();
     system.upstream.publish(&copies).await;
     until("every copy is judged", LONG, || async {
         let name = "webhooks_ingest_events_total";
-        let copies = metric(twice.ingest, name).await + metric(second, name).await;
+        let copies = metric(ingests[0], name).await + metric(ingests[1], name).await;
         copies >= 300.0
     })
     .await;
-    settled(&system, twice.ingest, 1).await;
-    assert_eq!(twice.receiver.received().len(), 200);
+    ended(&system, &[tenant], 100).await;
+    assert_eq!(receiver.received().len(), 200);
     assert_eq!(system.count("SELECT count(*) FROM events").await, 100);
     assert_eq!(system.count("SELECT count(*) FROM attempts").await, 200);
-    assert_eq!(judged(twice.ingest, "accepted").await + judged(second, "accepted").await, 100.0);
+    assert_eq!(judged(ingests[0], "accepted").await + judged(ingests[1], "accepted").await, 100.0);
 }
 
 /// Removes all jobs from a queue. Returns their deliveries.

@@ -3,11 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use end_to_end::{
-    receiver::{Received, Receiver, Reply, always, behaviour, fails_then_succeeds, verify},
+    receiver::{Received, Receiver, Reply, behaviour, fails_then_succeeds, verify},
     system::{Options, Subscriber, System, TestSystem},
 };
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::retries::{attempts, ended, first_failed_at, no_message_is_left, publish};
 
@@ -69,36 +68,13 @@ fn signed_at(one: &Received) -> i64 {
     signature.strip_prefix("t=").unwrap().split_once(',').unwrap().0.parse().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_seven_failed_attempts_a_delivery_is_dropped_and_nothing_of_it_is_left() {
-    let options = Options { schedule: "500ms,1s,1500ms,2s,2500ms,3s", ..Options::default() };
-    let system = TestSystem::running(options).await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(503));
-    let webhook = system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-    publish(&system, tenant).await;
-    ended(&system, &webhook.id, "dropped", 7).await;
-    no_message_is_left(&system).await;
-    let received = receiver.received();
-    assert_eq!(received.len(), 7);
-    let same: BTreeSet<_> =
-        received.iter().map(|one| (one.header("x-service-webhook-id").unwrap(), &one.body)).collect();
-    assert_eq!(same.len(), 1, "the same id and the same body on every attempt");
-    for one in &received {
-        verify(one, &webhook.secret).unwrap();
-        let age = one.at.unix_timestamp() - signed_at(one);
-        assert!((0..=10).contains(&age), "signed {age} s before it arrived");
-    }
-    assert!(signed_at(&received[6]) >= signed_at(&received[0]) + 2, "each attempt is signed anew");
-    let numbers: Vec<_> = attempts(&system, &webhook.id).await.iter().map(|attempt| attempt.number).collect();
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
-    let open = "SELECT count(*) FROM deliveries WHERE next_attempt_at IS NOT NULL";
-    assert_eq!(system.count(open).await, 0, "no further attempt is announced");
-}
+/// The path of a webhook whose receiver never succeeds.
+const NEVER: i16 = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_success_ends_the_retries_at_whichever_attempt_it_comes() {
-    let system = TestSystem::running(Options::default()).await;
+async fn a_success_ends_the_retries_at_whichever_attempt_it_comes_and_seven_failures_drop_the_delivery() {
+    let options = Options { schedule: "500ms,1s,1500ms,2s,2500ms,3s", ..Options::default() };
+    let system = TestSystem::running(options).await;
     let (tenant, api) = system.tenant().await;
     // The path says at which attempt the receiver succeeds.
     let receiver = Receiver::start(
@@ -109,22 +85,44 @@ async fn a_success_ends_the_retries_at_whichever_attempt_it_comes() {
         }),
     );
     let mut webhooks = Vec::new();
-    for number in 1..=7_i16 {
-        webhooks.push((number, api.create(&receiver.url(&number.to_string()), &["quote.closed"]).await.id));
+    for number in 1..=NEVER {
+        webhooks.push((number, api.create(&receiver.url(&number.to_string()), &["quote.closed"]).await));
     }
     publish(&system, tenant).await;
     for (number, webhook) in &webhooks {
-        ended(&system, webhook, "succeeded", *number).await;
+        let (state, last) = if *number == NEVER { ("dropped", 7) } else { ("succeeded", *number) };
+        ended(&system, &webhook.id, state, last).await;
     }
     no_message_is_left(&system).await;
-    assert_eq!(receiver.received().len(), 1 + 2 + 3 + 4 + 5 + 6 + 7);
+    let (dropped, received): (Vec<_>, Vec<_>) =
+        receiver.received().into_iter().partition(|one| one.path == format!("/{NEVER}"));
+    assert_eq!(received.len(), 1 + 2 + 3 + 4 + 5 + 6 + 7);
     for (number, webhook) in &webhooks {
-        let attempts = attempts(&system, webhook).await;
-        let expected = (1..=*number).map(|one| if one < *number { (one, "status") } else { (one, "success") });
+        let attempts = attempts(&system, &webhook.id).await;
+        let expected = (1..=(*number).min(7)).map(|one| (one, if one < *number { "status" } else { "success" }));
         let outcomes = attempts.iter().map(|attempt| (attempt.number, attempt.outcome.as_str()));
         assert!(outcomes.eq(expected), "{attempts:?}");
-        let health = api.webhook(webhook).await;
-        assert_eq!(health["failure_count"], 0);
-        assert!(health["last_success_at"].is_string());
+        if *number < NEVER {
+            let health = api.webhook(&webhook.id).await;
+            assert_eq!(health["failure_count"], 0);
+            assert!(health["last_success_at"].is_string());
+        }
     }
+    let open = "SELECT count(*) FROM deliveries WHERE next_attempt_at IS NOT NULL";
+    assert_eq!(system.count(open).await, 0, "no further attempt is announced");
+    assert_seven_attempts(&dropped, &webhooks[7].1.secret);
+}
+
+/// Asserts that these are seven attempts of one delivery.
+fn assert_seven_attempts(received: &[Received], secret: &str) {
+    assert_eq!(received.len(), 7);
+    let same: BTreeSet<_> =
+        received.iter().map(|one| (one.header("x-service-webhook-id").unwrap(), &one.body)).collect();
+    assert_eq!(same.len(), 1, "the same id and the same body on every attempt");
+    for one in received {
+        verify(one, secret).unwrap();
+        let age = one.at.unix_timestamp() - signed_at(one);
+        assert!((0..=10).contains(&age), "signed {age} s before it arrived");
+    }
+    assert!(signed_at(&received[6]) >= signed_at(&received[0]) + 2, "each attempt is signed anew");
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use end_to_end::{
     browser::{Browser, Kind},
+    further_api::FurtherApi,
     receiver::{Receiver, always},
-    system::{Service, TestSystem},
-    tools::Tool,
+    system::{System, TestSystem},
     wait::{SOON, until},
 };
 use serde_json::json;
@@ -16,7 +16,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::console::http::console;
+use crate::console::screens::{fill_in, logged_in, only_webhook};
 
 /// A log-in page of another origin. Returns its address.
 async fn business_application() -> String {
@@ -34,23 +34,26 @@ async fn business_application() -> String {
     format!("http://{address}/log-in")
 }
 
+/// Ends all sessions of a tenant.
+async fn end_sessions(system: &System, tenant: Uuid) {
+    system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_search_after_the_sessions_end_leads_to_the_log_in_of_another_origin() {
-    if !Tool::Chromium.is_used() {
-        return;
-    }
+    let system = TestSystem::shared().await;
+    let (tenant, admin) = system.tenant().await;
     let login = business_application().await;
     let settings = [("CONSOLE__LOGIN_URL", &*login), ("CONSOLE__PUBLIC_URL", "http://hooks.example.com")];
-    let system = TestSystem::serving(console(&settings), [Service::Api]).await;
-    let admin = system.admin(Uuid::new_v4()).await;
+    let admin = FurtherApi::start(&system, &settings, &admin).await;
+    let Some(browser) = Browser::start(admin.address, Kind::default()).await else { return };
     admin.create("https://localhost/", &["quote.closed"]).await;
-    let browser = Browser::start(admin.address, Kind::default()).await;
     browser.open("/console/assets/icon.svg").await;
     let cookie = json!({"name": "sessionid", "value": admin.session, "url": format!("http://{}/", admin.address)});
     browser.own("Network.setCookie", cookie).await;
     browser.open("/console/").await;
     browser.shows("A test").await;
-    system.sql("DELETE FROM admin_sessions").await;
+    end_sessions(&system, tenant).await;
     browser.fill("input[name=q]", "orders").await;
     browser.press("Search").await;
     browser.shows("The log-in's page").await;
@@ -59,17 +62,12 @@ async fn a_search_after_the_sessions_end_leads_to_the_log_in_of_another_origin()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_test_in_place_says_why_it_was_refused() {
-    if !Tool::Chromium.is_used() {
-        return;
-    }
+async fn what_a_page_cannot_do_any_more_it_says_and_loses_nothing_silently() {
     let system = TestSystem::shared().await;
-    let tenant = Uuid::new_v4();
-    let receiver = Receiver::start(&system.ca, always(200));
-    let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
+    let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
+    let Some((browser, api)) = logged_in(&system, tenant, Kind::default()).await else { return };
     browser.open("/console/register/").await;
-    browser.fill("input[name=name]", "Orders").await;
-    browser.fill("input[name=url]", &receiver.url("/in")).await;
+    fill_in(&browser, "Orders", &receiver.url("/in")).await;
     browser.click("input[value='quote.closed']").await;
     browser.click("input[value='return_note.created']").await;
     browser.press("Register").await;
@@ -77,28 +75,43 @@ async fn a_test_in_place_says_why_it_was_refused() {
     browser.click("select[name=event_type] option[value='return_note.created']").await;
     browser.press("Send a test").await;
     browser.element("#test-result .good").await;
-    let sent = receiver.wait_for(1, Duration::from_secs(10)).await;
+    let sent = receiver.wait_for(1, SOON).await;
     assert_eq!(sent[0].header("x-service-event"), Some("return_note.created"));
-    let list = api.get("/api/v1/webhooks/").await.json();
-    let path = format!("/api/v1/webhooks/{}/", list["data"][0]["id"].as_str().unwrap());
-    api.patch(&path, &json!({"is_active": false})).await;
+    let webhook = only_webhook(&api).await;
+    api.set_active(&webhook, false).await;
     browser.press("Send a test").await;
     browser.shows("The webhook is paused").await;
-    system.sql(&format!("DELETE FROM admin_sessions WHERE tenant_id = '{tenant}'")).await;
+    end_sessions(&system, tenant).await;
     browser.press("Send a test").await;
     browser.shows("Your session has ended, and nothing was changed.").await;
     browser.element("#secret").await;
+
+    let session = async || system.session(tenant, "admin", Duration::from_secs(600)).await.session.unwrap();
+    browser.open("/console/login/").await;
+    browser.fill("#session", &session().await).await;
+    browser.press("Log in").await;
+    browser.open(&format!("/console/webhooks/{webhook}/settings/")).await;
+    end_sessions(&system, tenant).await;
+    browser.shows("Your session has ended. Log in again").await;
+    browser.press("Activate").await;
+    browser.shows("Your session has ended, and nothing was changed.").await;
+    browser.press("Log in").await;
+    browser.shows("Session id").await;
+    browser.fill("#session", "of nobody").await;
+    browser.press("Log in").await;
+    browser.shows("There is no such session").await;
+    browser.picture("login").await;
+    browser.fill("#session", &session().await).await;
+    browser.press("Log in").await;
+    browser.shows("Paused: nothing is sent.").await;
     browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_page_says_why_it_is_no_longer_refreshed() {
-    if !Tool::Chromium.is_used() {
-        return;
-    }
     let system = TestSystem::shared().await;
     let tenant = Uuid::new_v4();
-    let (browser, api) = crate::console::screens::logged_in(&system, tenant, Kind::default()).await;
+    let Some((browser, api)) = logged_in(&system, tenant, Kind::default()).await else { return };
     let (first, second) = (
         api.create("https://localhost/", &["quote.closed"]).await.id,
         api.create("https://localhost/", &["quote.closed"]).await.id,

@@ -1,22 +1,14 @@
 //! Every screen of a tenant full of life, as pictures in `target/console`: to be looked at. The README shows two of them.
 
-use std::path::{Path, PathBuf};
-
 use end_to_end::{
     browser::{Browser, Kind},
     life::{self, Hosts, Life},
     system::TestSystem,
-    tools::Tool,
 };
 use serde_json::json;
 use uuid::Uuid;
 
-/// The most bytes of a page.
-const MOST: usize = 100_000;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/console")
-}
+use crate::console::MOST;
 
 /// Lets axe-core judge the page, when `AXE_CORE` names its script (`make accessibility`).
 async fn violations(browser: &Browser, name: &str) -> Vec<String> {
@@ -59,9 +51,6 @@ fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'sta
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
-    if !Tool::Chromium.is_used() {
-        return;
-    }
     let hosts = Hosts::named().await;
     let system = TestSystem::running(life::options(&hosts)).await;
     let tenant = Uuid::new_v4();
@@ -78,7 +67,7 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
         assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MOST, "{name} has {} bytes", text.len());
     }
 
-    let browser = Browser::start(api.address, Kind::default()).await;
+    let Some(browser) = Browser::start(api.address, Kind::default()).await else { return };
     let link = life.link(&system, tenant).await;
     browser.open(&link[link.find("/console").unwrap()..]).await;
     browser.press("Continue to the console").await;
@@ -93,7 +82,7 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
             assert!(wide.as_u64().unwrap() <= width.into(), "{name} is {wide} wide at {width}");
             let theme = if is_dark { "dark" } else { "light" };
             faults.extend(violations(&browser, &format!("{name} {width} {theme}")).await);
-            browser.picture(&folder().join(format!("{name}-{width}-{theme}.png"))).await;
+            browser.picture(&format!("{name}-{width}-{theme}")).await;
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));

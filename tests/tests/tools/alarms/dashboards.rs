@@ -1,29 +1,11 @@
 //! The dashboards: what they ask exists, and with the services at work a real Prometheus has an answer to each question.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use domain::EventType;
-use end_to_end::{
-    api::Api,
-    prometheus::Prometheus,
-    receiver::{Receiver, always},
-    system::{Options, System},
-    upstream::Upstream,
-    wait::{SOON, eventually_ok},
-};
+use end_to_end::prometheus::Prometheus;
 use serde_json::Value;
-use tokio_util::task::AbortOnDropHandle;
-use uuid::Uuid;
 
-use crate::telemetry::{
-    alarms::{Watched, well},
-    alerts::RUNBOOKS,
-    page::described,
-};
+use crate::alarms::rules::{RUNBOOKS, assert_exist};
 
 /// By file name, which is the end of the dashboard's uid.
 const DASHBOARDS: [(&str, &str); 2] = [
@@ -128,17 +110,9 @@ fn panels_have_their_places_and_the_overview_fits_a_screen() {
 
 #[test]
 fn dashboards_and_scaling_ask_for_metrics_that_exist() {
-    let described: BTreeSet<_> = described().into_keys().collect();
-    let ends = ["_total", "_bucket", "_sum", "_count", "_info", ""];
-    let mut asked = vec![("keda.yaml".to_owned(), KEDA.to_owned())];
-    asked.extend(dashboards().iter().flat_map(|(_, dashboard)| questions(dashboard)));
-    for (place, expr) in asked {
-        let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        for word in words.filter(|word| word.starts_with("webhooks_") || word.starts_with("process_")) {
-            let is_known =
-                ends.iter().any(|end| word.strip_suffix(end).is_some_and(|family| described.contains(family)));
-            assert!(is_known || word == "webhooks_build_info", "{place} asks for {word}");
-        }
+    assert_exist("keda.yaml", KEDA);
+    for (place, expr) in dashboards().iter().flat_map(|(_, dashboard)| questions(dashboard)) {
+        assert_exist(&place, &expr);
     }
 }
 
@@ -152,12 +126,8 @@ fn filled_in(expr: &str) -> String {
     expr
 }
 
-/// Waits until every panel has data: on a busy machine a scrape may come late.
-async fn assert_answered(prometheus: &Prometheus) {
-    eventually_ok(SOON, || unanswered(prometheus)).await;
-}
-
-async fn unanswered(prometheus: &Prometheus) -> Result<(), String> {
+/// The panels without data, if there are any.
+pub(super) async fn unanswered(prometheus: &Prometheus) -> Result<(), String> {
     let mut unanswered = Vec::new();
     for (name, dashboard) in dashboards() {
         for (place, expr) in questions(&dashboard) {
@@ -168,39 +138,4 @@ async fn unanswered(prometheus: &Prometheus) -> Result<(), String> {
         }
     }
     if unanswered.is_empty() { Ok(()) } else { Err(format!("no data for\n{}", unanswered.join("\n"))) }
-}
-
-/// Somebody who looks at the console again and again.
-fn look_again_and_again(admin: Api) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let mut pace = tokio::time::interval(Duration::from_millis(200));
-        loop {
-            pace.tick().await;
-            admin.get("/api/v1/webhooks/").await;
-            admin.get("/api/v1/nothing/").await;
-        }
-    }))
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_panel_has_data_and_an_hour_without_faults_has_no_alert() {
-    let options = Options { schedule: "1s,2s,3s,4s,5s,6s", ..Options::default() };
-    System::prepared(options, async |system: Arc<System>| {
-        let Some(mut watched) = Watched::start(&system, 2).await else { return };
-        let (_receiver, healthy) = well(&system).await;
-        // A receiver that refuses everything is its tenant's business.
-        let (tenant, refusing) = (Uuid::new_v4(), Receiver::start(&system.ca, always(500)));
-        let admin = system.admin(tenant).await;
-        admin.create(&refusing.url("/refusing"), &["quote.accepted"]).await;
-        let _looking = look_again_and_again(admin);
-        let _load = Upstream::of(&system).publish_steadily(vec![healthy, (tenant, EventType::QuoteAccepted)]);
-        watched.begin().await;
-
-        watched.prometheus.wait_for("sum(rate(webhooks_deliveries_finished_total{state='dropped'}[10s])) > 0").await;
-        assert_answered(&watched.prometheus).await;
-        watched.prometheus.watch_for(60).await;
-        // Half of the deliveries are dropped since the minute that stands for the day before.
-        watched.assert_fired(&[], &["WebhooksDrops"]).await;
-    })
-    .await;
 }

@@ -2,15 +2,16 @@
 
 use std::{ops::Deref, time::Duration};
 
-use end_to_end::{api::Api, system::System};
 use tokio::{
     runtime::Handle,
     task::{JoinHandle, block_in_place},
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::{api::Api, system::System};
+
 /// An API with some settings of its own, on a system's database and queues. It stops when it is dropped.
-pub(crate) struct FurtherApi {
+pub struct FurtherApi {
     api: Api,
     stop: CancellationToken,
     running: JoinHandle<()>,
@@ -18,7 +19,10 @@ pub(crate) struct FurtherApi {
 
 impl FurtherApi {
     /// Starts it, without waiting until it is ready. Its calls have the session of `like`.
-    pub(crate) async fn start(system: &System, settings: &[(&str, &str)], like: &Api) -> Self {
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start(system: &System, settings: &[(&str, &str)], like: &Api) -> Self {
         let settings = system.settings_with(settings);
         let app = api_service::App::granting(Duration::from_secs(20), &settings).await.expect("the API starts");
         let api = Api { address: app.address(), ..like.clone() };

@@ -3,7 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    process::{Child, Command, Stdio},
+    process::Command,
+    sync::LazyLock,
 };
 
 use end_to_end::{servers::repository, tools::Tool};
@@ -43,11 +44,12 @@ struct Rule {
 }
 
 /// All rules of both files, with the names of the recorded series.
-fn all_rules() -> (Vec<Rule>, BTreeSet<String>) {
-    let of_files = [ALERTS, SERVERS].map(rules_of);
-    let (rules, records): (Vec<_>, Vec<_>) = of_files.into_iter().unzip();
-    (rules.into_iter().flatten().collect(), records.into_iter().flatten().collect())
-}
+static ALL: LazyLock<(Vec<Rule>, BTreeSet<String>)> = LazyLock::new(|| {
+    let (mut all, of_servers) = (rules_of(ALERTS), rules_of(SERVERS));
+    all.0.extend(of_servers.0);
+    all.1.extend(of_servers.1);
+    all
+});
 
 fn rules_of(file: &str) -> (Vec<Rule>, BTreeSet<String>) {
     let file: Value = serde_saphyr::from_str(file).unwrap();
@@ -68,10 +70,8 @@ fn rules_of(file: &str) -> (Vec<Rule>, BTreeSet<String>) {
 }
 
 /// The alerts.
-fn rules() -> Vec<Rule> {
-    let mut rules = all_rules().0;
-    rules.retain(|rule| !rule.alert.is_empty());
-    rules
+fn rules() -> impl Iterator<Item = &'static Rule> {
+    ALL.0.iter().filter(|rule| !rule.alert.is_empty())
 }
 
 /// The beginnings of names that exporters of database, broker and disks have.
@@ -79,7 +79,7 @@ const OF_EXPORTERS: [&str; 5] = ["cnpg_", "pg_", "rabbitmq_", "kubelet_", "node_
 
 /// The counters of one label's value for which the alerts ask, such as `name_total{reason="sealed"}`.
 pub(crate) fn counters_asked_for() -> BTreeSet<String> {
-    let selectors = rules().into_iter().flat_map(|rule| {
+    let selectors = rules().flat_map(|rule| {
         let parts: Vec<_> = rule.expr.split("_total{").map(str::to_owned).collect();
         parts
             .windows(2)
@@ -96,7 +96,7 @@ pub(crate) fn counters_asked_for() -> BTreeSet<String> {
 
 #[test]
 fn every_selector_names_the_installation() {
-    for Rule { alert, expr, .. } in all_rules().0 {
+    for Rule { alert, expr, .. } in &ALL.0 {
         let starts = ["webhooks", "process_start_time_seconds", "up{"].into_iter().chain(OF_EXPORTERS);
         for (begin, _) in starts.flat_map(|start| expr.match_indices(start)) {
             let selector =
@@ -109,30 +109,31 @@ fn every_selector_names_the_installation() {
 #[test]
 fn every_alert_has_a_severity_a_summary_and_a_runbook() {
     let runbooks: BTreeSet<_> = RUNBOOKS.lines().filter_map(|line| line.strip_prefix("### ")).collect();
-    let rules = rules();
-    for Rule { alert, severity, summary, runbook_url, .. } in &rules {
+    for Rule { alert, severity, summary, runbook_url, .. } in rules() {
         assert!(["page", "ticket", "none"].contains(&severity.as_str()), "{alert}");
         assert!(summary.len() > 10, "{alert}");
         let anchor = runbook_url.rsplit_once('#').unwrap().1;
         assert_eq!(anchor, alert.to_lowercase());
     }
-    assert_eq!(rules.iter().map(|rule| rule.alert.as_str()).collect::<BTreeSet<_>>(), runbooks);
+    assert_eq!(rules().map(|rule| rule.alert.as_str()).collect::<BTreeSet<_>>(), runbooks);
+}
+
+/// Asserts that every metric for which an expression asks is described or recorded.
+pub(crate) fn assert_exist(place: &str, expr: &str) {
+    let described = described();
+    let ends = ["_total", "_bucket", "_sum", "_count", "_info", ""];
+    let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
+    let is_ours = |word: &&str| ["webhooks_", "webhooks:", "process_"].iter().any(|start| word.starts_with(start));
+    for name in words.filter(is_ours) {
+        let is_known = ends.iter().any(|end| name.strip_suffix(end).is_some_and(|name| described.contains_key(name)));
+        assert!(is_known || ALL.1.contains(name), "{place} asks for {name}");
+    }
 }
 
 #[test]
 fn alerts_ask_for_metrics_that_exist() {
-    let described: BTreeSet<_> = described().into_keys().collect();
-    let ends = ["_total", "_bucket", "_sum", "_count", "_info", ""];
-    let (rules, records) = all_rules();
-    for Rule { alert, expr, .. } in rules {
-        let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
-        for name in words.filter(|word| word.starts_with("webhooks")) {
-            if records.contains(name) {
-                continue;
-            }
-            let is_known = ends.iter().any(|end| name.strip_suffix(end).is_some_and(|name| described.contains(name)));
-            assert!(is_known, "{alert} asks for {name}");
-        }
+    for Rule { alert, expr, .. } in &ALL.0 {
+        assert_exist(alert, expr);
     }
 }
 
@@ -150,7 +151,7 @@ fn the_page_of_metrics_says_which_exporter_has_what_the_alerts_on_servers_ask_fo
 
 #[test]
 fn every_alert_is_tested_firing_and_silent() {
-    for Rule { alert, .. } in rules().into_iter().filter(|rule| !SEEN_BESIDE_SERVICES.contains(&rule.alert.as_str())) {
+    for Rule { alert, .. } in rules().filter(|rule| !SEEN_BESIDE_SERVICES.contains(&rule.alert.as_str())) {
         let tests = TESTS.iter().flat_map(|(_, tests)| tests.split("  - name: "));
         let tests: Vec<_> = tests.filter(|test| test.contains(&format!("alertname: {alert}\n"))).collect();
         let (silent, firing): (Vec<&str>, Vec<&str>) =
@@ -160,14 +161,10 @@ fn every_alert_is_tested_firing_and_silent() {
     }
 }
 
-fn promtool(arguments: &[&str]) -> Child {
+/// Runs promtool, which must find no fault.
+fn promtool(arguments: &[String]) {
     let folder = repository().join("deploy/prometheus");
-    let piped = Stdio::piped;
-    Command::new("promtool").args(arguments).current_dir(folder).stdout(piped()).stderr(piped()).spawn().unwrap()
-}
-
-fn assert_passes(promtool: Child) {
-    let output = promtool.wait_with_output().unwrap();
+    let output = Command::new("promtool").args(arguments).current_dir(folder).output().unwrap();
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
     assert!(output.status.success(), "{said}");
 }
@@ -177,16 +174,16 @@ fn is_firing(test: &Value) -> bool {
     expected.flat_map(|expected| expected["exp_alerts"].as_array()).any(|alerts| !alerts.is_empty())
 }
 
-/// Adds another installation to each test: one that is well where the alert fires, and one that is ill where it is silent.
-fn with_another_installation(tests: &str) -> Value {
-    let mut file: Value = serde_saphyr::from_str(tests).unwrap();
-    let all = file["tests"].as_array().unwrap().clone();
-    for test in file["tests"].as_array_mut().unwrap() {
+/// The tests of a file, each beside another installation: one that is well where the alert fires, and one that is ill where
+/// it is silent.
+fn beside_another_installation(file: &Value) -> Vec<Value> {
+    let all = file["tests"].as_array().unwrap();
+    let tests = all.iter().cloned().map(|mut test| {
         let alert = &test["alert_rule_test"][0]["alertname"];
         let opposite = all.iter().find(|other| {
             other["alert_rule_test"][0]["alertname"] == *alert
                 && other["interval"] == test["interval"]
-                && is_firing(other) != is_firing(test)
+                && is_firing(other) != is_firing(&test)
         });
         let others = opposite.and_then(|other| other["input_series"].as_array()).into_iter().flatten();
         let others = others.map(|series| {
@@ -194,9 +191,28 @@ fn with_another_installation(tests: &str) -> Value {
             json!({"series": named, "values": series["values"]})
         });
         test["input_series"].as_array_mut().unwrap().extend(others);
+        test
+    });
+    tests.collect()
+}
+
+/// The rules of a file for which a test asks, and those that these need: promtool evaluates all rules of each minute.
+fn needed_rules(file: &Value, test: &Value) -> Value {
+    let mut file = file.clone();
+    let mut asked_for: String = test["alert_rule_test"].to_string();
+    for group in file["groups"].as_array_mut().unwrap().iter_mut().rev() {
+        let mut rules = std::mem::take(group["rules"].as_array_mut().unwrap());
+        // A rule needs only earlier ones.
+        rules.reverse();
+        rules.retain(|rule| {
+            let name = rule["alert"].as_str().map(|name| format!("\"alertname\":\"{name}\""));
+            let is_needed = asked_for.contains(&name.unwrap_or_else(|| rule["record"].as_str().unwrap().to_owned()));
+            asked_for += rule["expr"].as_str().filter(|_| is_needed).unwrap_or_default();
+            is_needed
+        });
+        rules.reverse();
+        group["rules"] = rules.into();
     }
-    let rules = file["rule_files"][0].as_str().unwrap();
-    file["rule_files"] = json!([repository().join("deploy/prometheus").join(rules)]);
     file
 }
 
@@ -205,73 +221,70 @@ fn the_rules_pass_their_tests_beside_another_installation() {
     if !Tool::Prometheus.is_used() {
         return;
     }
-    assert_passes(promtool(&["check", "rules", "alerts.yml", "servers.yml"]));
-    assert_passes(promtool(&["check", "config", "hosts.yml"]));
+    promtool(&["check", "rules", "alerts.yml", "servers.yml"].map(str::to_owned));
+    promtool(&["check", "config", "hosts.yml"].map(str::to_owned));
     let folder = std::env::temp_dir().join(format!("webhooks-alerts-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
-    let running = TESTS.map(|(name, tests)| {
-        let path = folder.join(name);
-        fs::write(&path, with_another_installation(tests).to_string()).unwrap();
-        promtool(&["test", "rules", path.to_str().unwrap()])
-    });
-    running.into_iter().for_each(assert_passes);
+    let mut arguments = ["test", "rules"].map(str::to_owned).to_vec();
+    for (name, tests) in TESTS {
+        let mut file: Value = serde_saphyr::from_str(tests).unwrap();
+        let rules = if file["rule_files"] == json!(["servers.yml"]) { SERVERS } else { ALERTS };
+        let rules: Value = serde_saphyr::from_str(rules).unwrap();
+        for (number, test) in beside_another_installation(&file).into_iter().enumerate() {
+            let [rules_path, path] = ["rules", "test"].map(|kind| folder.join(format!("{name}.{number}.{kind}.yml")));
+            fs::write(&rules_path, needed_rules(&rules, &test).to_string()).unwrap();
+            (file["rule_files"], file["tests"]) = (json!([rules_path]), json!([test]));
+            fs::write(&path, file.to_string()).unwrap();
+            arguments.push(path.display().to_string());
+        }
+    }
+    promtool(&arguments);
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// The alerts of one cause, by name and service (of the broker's alarms: memory or disk; of the brake: its reason), and the page that is left of them.
-const CAUSES: [(&[&str], &str); 12] = [
-    (
-        &[
-            "WebhooksNoneReady api-service",
-            "WebhooksNoneReady event-ingest",
-            "WebhooksNoneReady dispatcher",
-            "WebhooksApiFails",
-            "WebhooksEventsWait",
-            "WebhooksOldestDueGrowing",
-            "WebhooksDeliveriesLate",
-        ],
-        "WebhooksNoneReady",
-    ),
-    (
-        &[
-            "WebhooksNoneReady event-ingest",
-            "WebhooksNoneReady dispatcher",
-            "WebhooksNothingAttempted",
-            "WebhooksNoEvents",
-            "WebhooksDeliveriesLate",
-        ],
-        "WebhooksNoneReady",
-    ),
-    (
-        &[
-            "WebhooksMetricsAbsent dispatcher",
-            "WebhooksNothingAttempted",
-            "WebhooksOldestDueGrowing",
-            "WebhooksDeliveriesLate",
-        ],
-        "WebhooksMetricsAbsent",
-    ),
-    (&["WebhooksMetricsAbsent event-ingest", "WebhooksEventsWait", "WebhooksNoEvents"], "WebhooksMetricsAbsent"),
-    (&["WebhooksNoneReady api-service", "WebhooksApiFails"], "WebhooksNoneReady"),
-    (&["WebhooksBrokerLost", "WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"], "WebhooksBrokerLost"),
-    (&["WebhooksNothingSucceeds", "WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"], "WebhooksNothingSucceeds"),
-    (&["WebhooksTooFewSlots", "WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"], "WebhooksTooFewSlots"),
-    (&["WebhooksNoneReady event-ingest", "WebhooksNoneReady dispatcher", "WebhooksApiFails"], "WebhooksNoneReady"),
-    (&["WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"], "WebhooksOldestDueGrowing"),
-    (
-        &[
-            "WebhooksBrokerAlarm memory",
-            "WebhooksNoneReady event-ingest",
-            "WebhooksNoneReady dispatcher",
-            "WebhooksApiFails",
-            "WebhooksNothingAttempted",
-            "WebhooksEventsWait",
-            "WebhooksNoEvents",
-            "WebhooksDeliveriesLate",
-        ],
-        "WebhooksBrokerAlarm",
-    ),
-    (&["WebhooksClockOff", "WebhooksBraked clock", "WebhooksEventsWait"], "WebhooksClockOff"),
+/// The alerts of one cause, by name and service (of the broker's alarms: memory or disk; of the brake: its reason). The page
+/// of the first one is left of them.
+const CAUSES: [&[&str]; 12] = [
+    &[
+        "WebhooksNoneReady api-service",
+        "WebhooksNoneReady event-ingest",
+        "WebhooksNoneReady dispatcher",
+        "WebhooksApiFails",
+        "WebhooksEventsWait",
+        "WebhooksOldestDueGrowing",
+        "WebhooksDeliveriesLate",
+    ],
+    &[
+        "WebhooksNoneReady event-ingest",
+        "WebhooksNoneReady dispatcher",
+        "WebhooksNothingAttempted",
+        "WebhooksNoEvents",
+        "WebhooksDeliveriesLate",
+    ],
+    &[
+        "WebhooksMetricsAbsent dispatcher",
+        "WebhooksNothingAttempted",
+        "WebhooksOldestDueGrowing",
+        "WebhooksDeliveriesLate",
+    ],
+    &["WebhooksMetricsAbsent event-ingest", "WebhooksEventsWait", "WebhooksNoEvents"],
+    &["WebhooksNoneReady api-service", "WebhooksApiFails"],
+    &["WebhooksBrokerLost", "WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"],
+    &["WebhooksNothingSucceeds", "WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"],
+    &["WebhooksTooFewSlots", "WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"],
+    &["WebhooksNoneReady event-ingest", "WebhooksNoneReady dispatcher", "WebhooksApiFails"],
+    &["WebhooksOldestDueGrowing", "WebhooksDeliveriesLate"],
+    &[
+        "WebhooksBrokerAlarm memory",
+        "WebhooksNoneReady event-ingest",
+        "WebhooksNoneReady dispatcher",
+        "WebhooksApiFails",
+        "WebhooksNothingAttempted",
+        "WebhooksEventsWait",
+        "WebhooksNoEvents",
+        "WebhooksDeliveriesLate",
+    ],
+    &["WebhooksClockOff", "WebhooksBraked clock", "WebhooksEventsWait"],
 ];
 
 /// A condition of the example of Alertmanager: a label, and the values that it may have.
@@ -287,7 +300,7 @@ fn matchers(rule: &Value, side: &str) -> Vec<(String, BTreeSet<String>)> {
 /// The names of the pages that are left of alerts, by name and service, once the example of Alertmanager has inhibited
 /// the others.
 pub(crate) fn pages_of<'a>(alerts: &[&'a str]) -> BTreeSet<String> {
-    let severities: BTreeMap<_, _> = rules().into_iter().map(|rule| (rule.alert, rule.severity)).collect();
+    let severities: BTreeMap<_, _> = rules().map(|rule| (rule.alert.as_str(), rule.severity.as_str())).collect();
     let file: Value = serde_saphyr::from_str(ALERTMANAGER).unwrap();
     let split = |alert: &'a str| alert.split_once(' ').unwrap_or((alert, ""));
     let fits = |rule: &Value, side: &str, alert: &'a str| {
@@ -311,8 +324,9 @@ pub(crate) fn pages_of<'a>(alerts: &[&'a str]) -> BTreeSet<String> {
 
 #[test]
 fn one_cause_makes_one_page() {
-    for (alerts, page) in CAUSES {
-        assert_eq!(pages_of(alerts), BTreeSet::from([page.to_owned()]), "{alerts:?}");
+    for alerts in CAUSES {
+        let first = alerts[0].split_once(' ').map_or(alerts[0], |(name, _)| name);
+        assert_eq!(pages_of(alerts), BTreeSet::from([first.to_owned()]), "{alerts:?}");
     }
     let two = ["WebhooksEventsWait", "WebhooksDeliveriesLate"];
     assert_eq!(pages_of(&two), two.map(str::to_owned).into(), "waiting events are not accepted yet, and not late");
@@ -332,7 +346,7 @@ fn one_cause_makes_one_page() {
         let file: Value = serde_saphyr::from_str(prometheus).unwrap();
         assert!(file["global"]["external_labels"]["cluster"].is_string(), "the label of `equal` is on each alert");
     }
-    let names: BTreeSet<_> = rules().into_iter().map(|rule| rule.alert).collect();
+    let names: BTreeSet<_> = rules().map(|rule| rule.alert.clone()).collect();
     for rule in file["inhibit_rules"].as_array().unwrap() {
         assert_eq!(rule["equal"], json!(["cluster", "namespace"]), "{rule}");
         for (label, values) in ["source_matchers", "target_matchers"].iter().flat_map(|side| matchers(rule, side)) {
