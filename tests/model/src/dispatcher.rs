@@ -282,7 +282,7 @@ fn attempt(steps: &mut Steps, number: usize, job: Job, (progress, handed_out): (
 fn hold(steps: &mut Steps, number: usize, job: Job, (reason, duplicates, redelivered): (HoldReason, u8, bool)) {
     let (config, webhook) = (steps.config, steps.state.webhook);
     let is_active = webhook == WebhookState::Active;
-    if !webhook.holds(reason) && !(is_active && config.is(Broken::HeldAfterActivation)) {
+    if !(webhook.holds(reason) || is_active && config.is(Broken::HeldAfterActivation)) {
         let after = steps.usual(("Ledger::jobs_hold", Some(job)), "not held: to be judged again");
         return after.dispatchers[number].set(job, Phase::Begun);
     }

@@ -33,8 +33,9 @@ pub fn explore(config: &Config, most: usize) -> Result<usize, Violation> {
     let start = world::start(config);
     let mut seen = Seen::default();
     seen.add(fingerprint(&start), 0);
-    let (mut states, mut edges, mut next) = (VecDeque::from([Box::new(start)]), Vec::new(), Vec::new());
-    let mut expanded = 0;
+    let (mut states, mut next) = (VecDeque::from([Box::new(start)]), Vec::new());
+    // Of each state in turn the states to which its usual steps lead, and where these end.
+    let (mut usual, mut ends, mut expanded) = (Vec::new(), vec![0], 0);
     let violation = |property, seen: &Seen, at| Err(Violation { property, trace: trace(config, seen, at) });
     while let Some(state) = states.pop_front() {
         if seen.parents.len() > most {
@@ -45,7 +46,6 @@ pub fn explore(config: &Config, most: usize) -> Result<usize, Violation> {
         if let Some(property) = is_at_rest.then(|| properties::violated_at_rest(&state)).flatten() {
             return violation(property, &seen, expanded);
         }
-        let mut usual = Vec::new();
         for one in &next {
             let (step, after) = one;
             let (index, is_new) = seen.add(fingerprint(after), expanded);
@@ -59,11 +59,11 @@ pub fn explore(config: &Config, most: usize) -> Result<usize, Violation> {
                 states.push_back(Box::new(*after));
             }
         }
-        edges.push(usual.into_boxed_slice());
+        ends.push(usual.len());
         expanded += 1;
     }
-    let mut is_left = vec![None; edges.len()];
-    match (0..expanded).find_map(|start| met(start, &edges, &mut is_left)) {
+    let mut is_left = vec![None; ends.len()];
+    match (0..expanded).find_map(|start| met(start, (&usual, &ends), &mut is_left)) {
         Some(index) => violation("a run goes round in a circle", &seen, index),
         None => Ok(seen.parents.len()),
     }
@@ -71,12 +71,13 @@ pub fn explore(config: &Config, most: usize) -> Result<usize, Violation> {
 
 /// Searches the runs from a state by depth: one that returns meets a state that the search has not left. What a budget bounds
 /// returns to none. A run is some tens of steps long, and so is the recursion.
-fn met(at: u32, edges: &[Box<[u32]>], is_left: &mut [Option<bool>]) -> Option<u32> {
+fn met(at: u32, (usual, ends): (&[u32], &[usize]), is_left: &mut [Option<bool>]) -> Option<u32> {
     if let Some(is_left) = is_left[at as usize] {
         return (!is_left).then_some(at);
     }
     is_left[at as usize] = Some(false);
-    let met = edges[at as usize].iter().find_map(|to| met(*to, edges, is_left));
+    let next = &usual[ends[at as usize]..ends[at as usize + 1]];
+    let met = next.iter().find_map(|to| met(*to, (usual, ends), is_left));
     is_left[at as usize] = Some(true);
     met
 }

@@ -59,12 +59,13 @@ pub(crate) fn is_lost(state: &State, delivery: usize, config: &Config) -> bool {
 pub(crate) fn steps(steps: &mut Steps) {
     let (config, Leader { sentinel, found }) = (steps.config, steps.state.leader);
     match sentinel {
-        Sentinel::Gone(before) if !config.is(Broken::NoRebuild) => match Presence::Gone.after(before) {
-            BrokerData::Lost => {
-                begin(steps, "Reconciler::begin", "the sentinel is lost: a rebuild begins", Sentinel::Due)
-            }
-            _ => begin(steps, "Reconciler::broker_data", "the sentinel may be lost", Sentinel::Gone(Presence::Gone)),
-        },
+        Sentinel::Gone(before) if !config.is(Broken::NoRebuild) => {
+            let (name, note, next) = match Presence::Gone.after(before) {
+                BrokerData::Lost => ("Reconciler::begin", "the sentinel is lost: a rebuild begins", Sentinel::Due),
+                _ => ("Reconciler::broker_data", "the sentinel may be lost", Sentinel::Gone(Presence::Gone)),
+            };
+            begin(steps, name, note, next);
+        }
         Sentinel::Kept | Sentinel::Gone(_) => requeue(steps),
         Sentinel::Rebuilt => begin(steps, "Leader::rebuild_finish", "the rebuild has ended", Sentinel::Kept),
         _ if found != Bag::EMPTY => enqueue(steps, found),

@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Instant};
 use model::{Config, LARGE, explore};
 
 /// States of a configuration, for which there is memory.
-const MOST: usize = 3_500_000;
+const MOST: usize = 3_000_000;
 
 fn main() -> ExitCode {
     for (name, events, may) in LARGE {

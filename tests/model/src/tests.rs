@@ -22,8 +22,10 @@ const LOST: &str = "lost-job detection has something to do";
 const STUCK: &str = "a run rests and a delivery still waits";
 const ENDED: &str = "what has ended begins anew";
 
+type Times = &'static [(May, u8)];
+
 /// What is broken, what may happen, by which property that is noticed, and after how many steps.
-const NOTICED: [(Broken, &[(May, u8)], &str, usize); 25] = [
+const NOTICED: [(Broken, Times, &str, usize); 25] = [
     (Broken::EventAcknowledgedBeforeCommit, &[(Fault, 1)], ACCEPTED, 2),
     (Broken::UntriedNotAskedFor, &[(Fault, 1)], LOST, 5),
     (Broken::RecordedWithoutFollowUp, &[], LOST, 9),
@@ -52,7 +54,7 @@ const NOTICED: [(Broken, &[(May, u8)], &str, usize); 25] = [
 ];
 
 /// What no property notices, and why.
-const NOT_NOTICED: [(Broken, &[(May, u8)], &str); 3] = [
+const NOT_NOTICED: [(Broken, Times, &str); 3] = [
     (Broken::DuplicatesEndWithAgain, &[(Fault, 1), (Lack, 1)], "the job that is published once more does for them"),
     (Broken::FollowUpOfLostMessage, &[(Fault, 1)], "a second job of a retry costs no more POSTs than a fault may"),
     (Broken::RebuildRepeats, &[(Fault, 1), (Disk, 1)], "nor does one beside what was published since"),

@@ -184,8 +184,8 @@ fn none<T: Debug>(differing: impl Iterator<Item = T>) {
     );
 }
 
-fn same<T: Debug + Eq + Hash>(found: impl IntoIterator<Item = T>, expected: HashSet<T>) {
-    none(found.into_iter().collect::<HashSet<T>>().symmetric_difference(&expected));
+fn same<T: Debug + Eq + Hash>(found: impl IntoIterator<Item = T>, expected: &HashSet<T>) {
+    none(found.into_iter().collect::<HashSet<T>>().symmetric_difference(expected));
 }
 
 const fn active<V: Copy>(_: V) -> WebhookState {
@@ -212,12 +212,12 @@ async fn an_event_makes_deliveries_as_webhook_state_says_and_finds_those_that_pr
         }
     }
     let [waiting, skipped] = made;
-    same(stored.deliveries, waiting);
-    same(stored.skipped, skipped);
+    same(stored.deliveries, &waiting);
+    same(stored.skipped, &skipped);
     table.became(|_, _| None).await;
     let events: Vec<&NewEvent> = table.events.iter().collect();
     let found = table.ledger.deliveries_untried(&events).await.unwrap();
-    same(found, untried);
+    same(found, &untried);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,7 +299,7 @@ async fn a_row_of_the_outbox_is_due_now_as_progress_due_now_says() {
     table.became(|row, ()| row.due_now(NOW)).await;
     let waiting = table.rows.iter().filter(|(_, row, ())| row.due_now(NOW).is_some());
     let expected = waiting.map(|(id, row, ())| next_job(*id, row)).collect();
-    same(leased.jobs().iter().map(|promised| promised.job), expected);
+    same(leased.jobs().iter().map(|promised| promised.job), &expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -473,12 +473,12 @@ async fn a_held_job_of_an_active_webhook_is_due_now_and_in_the_outbox_with_the_g
     let greatest = |row: &Progress, (state, held, before): Variant| {
         (is_active(state) && row.state.is_waiting()).then(|| before.unwrap_or(0).max(held))
     };
-    same(released, jobs(&greatest));
+    same(released, &jobs(&greatest));
     // Their relay dies.
     table.system.sql("UPDATE promised_jobs SET leased_until = now()").await;
     let leased = table.ledger.outbox_lease(u16::MAX).await.unwrap();
     let left = |row: &Progress, one: Variant| greatest(row, one).or(one.2).filter(|_| row.state.is_waiting());
-    same(leased.jobs().iter().copied(), jobs(&left));
+    same(leased.jobs().iter().copied(), &jobs(&left));
     let held = table.rows.iter().filter(|(_, _, (state, ..))| !is_active(*state)).count();
     assert_eq!(table.system.count("SELECT count(*) FROM held_jobs").await, i64::try_from(held).unwrap());
 }
