@@ -45,6 +45,9 @@ impl Drop for FurtherApi {
     fn drop(&mut self) {
         self.stop.cancel();
         // A step that is broken off would keep its lease.
-        let _ = block_in_place(|| Handle::current().block_on(&mut self.running));
+        let ended = block_in_place(|| Handle::current().block_on(&mut self.running));
+        if !std::thread::panicking() {
+            ended.expect("it ends well");
+        }
     }
 }

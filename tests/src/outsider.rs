@@ -273,9 +273,9 @@ impl Outsider {
         }
     }
 
-    /// Deletes a queue.
-    pub async fn delete_queue(&self, queue: &str) {
-        let _ = self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
+    /// Deletes a queue. Returns true if it is gone.
+    pub async fn delete_queue(&self, queue: &str) -> bool {
+        self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.is_ok()
     }
 
     /// Deletes an exchange.

@@ -127,8 +127,11 @@ impl Deref for Borrowed {
 }
 
 impl Drop for Borrowed {
+    /// A failed test may leave its pair in any state: no other test gets this pair.
     fn drop(&mut self) {
+        if !std::thread::panicking() {
         IDLE.lock().extend(self.pair.take());
+    }
     }
 }
 
@@ -175,10 +178,11 @@ impl PrivateServers {
     pub async fn borrow() -> Borrowed {
         let permit = PERMITS.acquire().await.expect("nobody closes it");
         let idle = IDLE.lock().pop();
-        let pair = idle.map_or_else(Self::start, |pair| {
+        let pair = idle.map_or_else(Self::start, |mut pair| {
             pair.thaw_anyway(Server::Postgres);
             pair.thaw_anyway(Server::Rabbitmq);
             pair.stack.run(&["up", "--private"]);
+            pair.servers = pair.stack.servers();
             pair
         });
         Borrowed { pair: Some(pair), _permit: permit }

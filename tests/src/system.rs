@@ -543,21 +543,23 @@ impl System {
         let _ = tokio::time::timeout(SOON, self.remove()).await;
     }
 
-    /// Deletes queues, exchanges, database and files.
+    /// Deletes files, queues and exchanges, and then the database: its name says that some may be left.
     async fn remove(&self) {
-        if let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await {
+        let _ = std::fs::remove_dir_all(&self.folder);
+        let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await else { return };
             let topology = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
             let generations = self.generations().await;
             let queues = topology.queues.iter().map(|queue| queue.name.clone());
             let sentinels = generations.into_iter().map(|generation| self.names.generation(generation));
             let queues: Vec<_> = queues.chain(sentinels).collect();
-            join_all(queues.iter().map(|queue| broker.delete_queue(queue))).await;
+        let gone = join_all(queues.iter().map(|queue| broker.delete_queue(queue))).await;
             join_all(topology.exchanges.iter().map(|exchange| broker.delete_exchange(&exchange.name))).await;
             broker.close().await;
+        if gone.contains(&false) {
+            return;
         }
         let (url, drop) = (self.admin_url.clone(), format!("DROP DATABASE {} WITH (FORCE)", self.database));
         let _ = tokio::spawn(async move { sql(&url, &drop).await }).await;
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

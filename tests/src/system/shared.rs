@@ -1,14 +1,19 @@
 //! The system that tests of one program share.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, LazyLock},
+};
 
+use futures_util::FutureExt;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::OnceCell,
+    time::timeout,
 };
 
 use super::{Options, Service, System};
-use crate::{database::Session, servers::Servers};
+use crate::{database::Session, servers::Servers, wait::SOON};
 
 /// The name of the threads of the shared system.
 pub(super) const THREAD: &str = "shared";
@@ -28,8 +33,9 @@ pub(super) async fn system() -> Arc<System> {
     Arc::clone(system)
 }
 
-/// Starts it under a new name, and then removes what earlier programs left under theirs: statics are never dropped. Not
-/// before: the deletion of a queue that the broker has just recovered may stop the only supervisor of its dead-lettering.
+/// Starts it under a new name, and then begins to remove what earlier programs left under theirs: statics are never
+/// dropped. Not before: the deletion of a queue that the broker has just recovered may stop the only supervisor of its
+/// dead-lettering.
 async fn start() -> Arc<System> {
     let tag = format!("{TAG}_{}", System::new_tag());
     let session = Session::open(&Servers::shared().database_url).await;
@@ -38,16 +44,23 @@ async fn start() -> Arc<System> {
     for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
         system.start(service).await;
     }
-    let all = format!("SELECT substr(datname, 5) FROM pg_database WHERE datname ~ '^e2e_{TAG}'");
-    for left in session.rows(&all).await {
-        let left: &str = left.get(0);
-        if session.rows(&format!("SELECT pg_try_advisory_lock(hashtext('{left}'))")).await[0].get(0) && left != tag {
-            System::named(left, Options::default()).await.remove().await;
-        }
-    }
     // The session holds the lock of the name until the program ends.
     std::mem::forget(session);
+    tokio::spawn(remove_leftovers());
     Arc::new(system)
+}
+
+/// Removes the systems whose names nobody has locked. What fails or takes long is left to the next program.
+async fn remove_leftovers() {
+    let session = Session::open(&Servers::shared().database_url).await;
+    let all = format!("SELECT substr(datname, 5) FROM pg_database WHERE datname ~ '^e2e_{TAG}_'");
+    for left in session.rows(&all).await {
+        let left: &str = left.get(0);
+        if session.rows(&format!("SELECT pg_try_advisory_lock(hashtext('{left}'))")).await[0].get(0) {
+            let remove = async { System::named(left, Options::default()).await.remove().await };
+            let _ = timeout(SOON, AssertUnwindSafe(remove).catch_unwind()).await;
+        }
+    }
 }
 
 impl System {

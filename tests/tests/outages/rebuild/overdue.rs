@@ -146,16 +146,17 @@ async fn leaders(ingest: SocketAddr) -> f64 {
     end_to_end::system::metric(ingest, "webhooks_maintenance_leader").await
 }
 
-/// One lost job, and lanes whose consumers hold a message each. The jobs that wait are of no delivery.
+/// Lost jobs, and lanes whose consumers hold a message each. The jobs that wait are of no delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_bulk_lane_is_full_no_job_is_enqueued_again() {
+async fn no_job_is_enqueued_again_while_the_bulk_lane_is_full_and_only_after_six_graces_while_the_main_lane_is_busy() {
     let system = TestSystem::prepared(with_grace("1s")).await;
     let (tenant, _receiver, ingest) = without_dispatchers(&system).await;
-    let (exchange, queue) = (system.names.exchange(), system.names.bulk());
+    let (exchange, main, queue) = (system.names.exchange(), system.names.main(), system.names.bulk());
     let job = domain::Job { delivery: Uuid::new_v4().into(), attempt: 1 }.to_bytes();
     for _ in 0..21 {
         join_all((0..500).map(|_| system.upstream.publish_to(&exchange, &queue, &job))).await;
     }
+    join_all((0..200).map(|_| system.upstream.publish_to(&exchange, &main, &job))).await;
     let consumers = Consumers::holding(&system, 1).await;
     let webhook: String = system.sql("SELECT id::text FROM webhooks").await[0].get(0);
     made(&system, tenant, &webhook, 1, "'pending'").await;
@@ -164,4 +165,9 @@ async fn while_the_bulk_lane_is_full_no_job_is_enqueued_again() {
     let channel = consumers.connection.create_channel().await.unwrap();
     channel.queue_purge(queue.as_str().into(), QueuePurgeOptions::default()).await.unwrap();
     until("it is back", SOON, || async { again(ingest, "overdue").await == 1.0 }).await;
+    made(&system, tenant, &webhook, 1, "'pending'").await;
+    until("so is the next one", SOON, || async { again(ingest, "overdue").await == 2.0 }).await;
+    let early = "SELECT count(*) FROM requeued_jobs JOIN deliveries ON id = delivery_id \
+                     WHERE requeued_at < created_at + interval '6 seconds'";
+    assert_eq!(system.count(early).await, 0, "the grace is a second");
 }

@@ -38,9 +38,11 @@ pub(crate) async fn logs(process: &Process, times: usize, words: &[&str]) {
 async fn servers_that_are_away_at_the_start_are_waited_for() {
     let system = TestSystem::prepared(Options::default()).await;
     let (database, broker) = (Reserved::take(), Reserved::take());
-    let mut variables = system.variables.clone();
-    variables.insert("WEBHOOKS__DATABASE__URL".to_owned(), redirected(&system.database_url, database.address()));
-    variables.insert("WEBHOOKS__BROKER__URL".to_owned(), redirected(&system.amqp_url, broker.address()));
+    let variables = system.with(&[
+        ("DATABASE__URL", &redirected(&system.database_url, database.address())),
+        ("BROKER__URL", &redirected(&system.amqp_url, broker.address())),
+        ("SHUTDOWN__DEADLINE", "1h"),
+    ]);
     let mut processes = ALL.map(|name| Process::spawn(name, &variables));
     for process in &processes {
         is_up(process).await;
@@ -52,6 +54,12 @@ async fn servers_that_are_away_at_the_start_are_waited_for() {
         assert_eq!(checks["broker"], "not connected");
         logs(process, 2, &["WARN", "database.url (WEBHOOKS__DATABASE__URL)", "refused"]).await;
         logs(process, 2, &["WARN", "broker.url (WEBHOOKS__BROKER__URL)", "refused"]).await;
+    }
+    for mut process in ALL.map(|name| Process::spawn(name, &variables)) {
+        is_up(&process).await;
+        logs(&process, 1, &["WARN", "broker.url (WEBHOOKS__BROKER__URL)", "refused"]).await;
+        process.ask_to_stop();
+        assert_eq!(process.wait().await.code(), Some(0), "it ends while it waits");
     }
     let _database = database.forward_to(target(&system.database_url));
     for (name, process) in ALL.iter().zip(&processes) {
@@ -95,22 +103,25 @@ async fn a_wrong_password_is_told_without_being_shown() {
         let (scheme, _) = url.split_once("://").unwrap();
         format!("{scheme}://{}:correct-horse@{rest}", user.split(':').next().unwrap())
     };
-    let variables = system.with(&[
-        ("DATABASE__URL", &wrong(&system.database_url)),
-        ("BROKER__URL", &wrong(&system.amqp_url)),
-        ("LOG__LEVEL", "debug"),
-    ]);
-    let processes = ALL.map(|name| Process::spawn(name, &variables));
-    for mut process in processes {
-        is_up(&process).await;
-        logs(&process, 2, &["WARN", "database.url (WEBHOOKS__DATABASE__URL)", "password authentication failed"]).await;
-        logs(&process, 2, &["WARN", "broker.url (WEBHOOKS__BROKER__URL)", "ACCESS_REFUSED"]).await;
-        let (status, checks) = readiness(&process).await;
-        assert_eq!(status, 503);
-        assert!(checks["database"] != "ok" && checks["broker"] != "ok", "{checks}");
-        assert!(!checks.to_string().contains("horse"), "{checks}");
-        process.ask_to_stop();
-        assert_eq!(process.wait().await.code(), Some(0));
-        assert!(!process.logged().contains("horse"), "the password is in {}", process.log.display());
+    // JSON names no cause of an error.
+    for (format, cause) in [("text", "password authentication failed"), ("json", "database.url")] {
+        let variables = system.with(&[
+            ("DATABASE__URL", &wrong(&system.database_url)),
+            ("BROKER__URL", &wrong(&system.amqp_url)),
+            ("LOG__LEVEL", "trace,lapin=trace"),
+            ("LOG__FORMAT", format),
+        ]);
+        for mut process in ALL.map(|name| Process::spawn(name, &variables)) {
+            is_up(&process).await;
+            logs(&process, 2, &["WARN", "database.url (WEBHOOKS__DATABASE__URL)", cause]).await;
+            logs(&process, 2, &["WARN", "broker.url (WEBHOOKS__BROKER__URL)", "ACCESS_REFUSED"]).await;
+            let (status, checks) = readiness(&process).await;
+            assert_eq!(status, 503);
+            assert!(checks["database"] != "ok" && checks["broker"] != "ok", "{checks}");
+            assert!(!checks.to_string().contains("horse"), "{checks}");
+            process.ask_to_stop();
+            assert_eq!(process.wait().await.code(), Some(0));
+            assert!(!process.logged().contains("horse"), "the password is in {}", process.log.display());
+        }
     }
 }

@@ -3,11 +3,13 @@
 use domain::{Notice, OutcomeClass};
 use end_to_end::system::{Options, Service, System, TestSystem};
 use serde_json::json;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::health::late::Records;
 use OutcomeClass::{Status as Failure, Success};
 
-/// The newest notice of a webhook's health: its type, and how many deliveries were dropped until a recovery.
+/// The newest notice of a webhook's health: its type, and since which second after the event it fails, or how many
+/// deliveries were dropped until a recovery.
 async fn newest(records: &Records) -> String {
     let answer = records.api.get(&format!("/api/v1/webhooks/{}/notices/", records.webhook)).await.json();
     let notices = answer["data"].as_array().unwrap();
@@ -15,7 +17,10 @@ async fn newest(records: &Records) -> String {
     let details = &notices[0]["details"];
     match *types {
         [] => String::new(),
-        ["webhook.dropping"] => "dropping".to_owned(),
+        ["webhook.dropping"] => {
+            let since = OffsetDateTime::parse(details["failing_since"].as_str().unwrap(), &Rfc3339).unwrap();
+            format!("dropping since {}", (since - records.begin.as_datetime()).whole_seconds())
+        }
         ["webhook.recovered"] | ["webhook.dropping", "webhook.recovered"] => {
             assert!(details["recover"].is_object(), "it says how to recover them: {details}");
             format!("recovered {}", details["dropped"])
@@ -42,15 +47,15 @@ async fn every_drop_is_told_once_and_its_recovery_in_whatever_order_they_are_rec
         // A success after which a failure is known ends no failing period.
         &[
             (&[(Success, 1)], "", None),
-            (&[(Failure, 15), (Failure, 5), (Success, 10)], "dropping", Some(15)),
-            (&[(Success, 12)], "dropping", Some(15)),
-            (&[(Failure, 16)], "dropping", Some(15)),
+            (&[(Failure, 15), (Failure, 5), (Success, 10)], "dropping since 15", Some(15)),
+            (&[(Success, 12)], "dropping since 15", Some(15)),
+            (&[(Failure, 16)], "dropping since 15", Some(15)),
             (&[(Success, 20)], "recovered 3", None),
         ],
         &[(&[(Success, 1)], "", None), (&[(Success, 10), (Failure, 5)], "recovered 1", None)],
         &[
             (&[(Success, 20)], "", None),
-            (&[(Failure, 15)], "dropping", Some(15)),
+            (&[(Failure, 15)], "dropping since 15", Some(15)),
             (&[(Success, 18)], "recovered 1", None),
         ],
         &[(&[(Failure, 15), (Success, 18)], "recovered 1", None), (&[(Success, 21)], "recovered 1", None)],
@@ -60,11 +65,14 @@ async fn every_drop_is_told_once_and_its_recovery_in_whatever_order_they_are_rec
             (&[(Success, 21)], "recovered 1", None),
         ],
         // A late success moves the begin of the failing period behind it, to the failure that is known to be younger.
-        &[(&[(Failure, 1), (Failure, 15)], "dropping", Some(1)), (&[(Success, 12)], "dropping", Some(15))],
+        &[
+            (&[(Failure, 1), (Failure, 15)], "dropping since 1", Some(1)),
+            (&[(Success, 12)], "dropping since 1", Some(15)),
+        ],
         // A drop that is recorded after a younger success begins a failing period. The next success ends it.
         &[
             (&[(Success, 10)], "", None),
-            (&[(Failure, 5)], "dropping", Some(5)),
+            (&[(Failure, 5)], "dropping since 5", Some(5)),
             (&[(Success, 20)], "recovered 1", None),
         ],
     ];

@@ -75,13 +75,15 @@ async fn a_delivery_shows_what_was_sent_and_what_came_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failures_are_told_in_words() {
-    let system = TestSystem::shared().await;
+async fn failures_are_told_in_words_and_none_changes_the_schedule() {
+    let system = TestSystem::running(Options { schedule: "1h", ..Options::default() }).await;
     let (tenant, api) = system.tenant().await;
     let (hanging, untrusted) =
         (Receiver::start(&system.ca, behaviour(|_, _| Reply::hang())), Receiver::start(&TestCa::new(), always(200)));
     let moved = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(302).header("location", "https://x/")));
-    let gone = Receiver::start(&system.ca, behaviour(|_, _| Reply::status(410).header("retry-after", "7200")));
+    let [gone, busy] = [410, 503].map(|status| {
+        Receiver::start(&system.ca, behaviour(move |_, _| Reply::status(status).header("retry-after", "7200")))
+    });
     let nobody = free_address();
     let outdated = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let outdated_url = format!("https://{}/", outdated.local_addr().unwrap());
@@ -99,6 +101,7 @@ async fn failures_are_told_in_words() {
         (untrusted.url("/"), "tls", "the certificate ".to_owned()),
         (outdated_url, "tls", "ask the receiver's operator for TLS 1.3, or TLS 1.2 with ECDHE".to_owned()),
         (moved.url("/"), "status", "the receiver answered 302 Found".to_owned()),
+        (busy.url("/"), "status", "503 Service Unavailable with Retry-After: 7200; the schedule of".to_owned()),
         (
             gone.url("/"),
             "status",
@@ -123,6 +126,10 @@ async fn failures_are_told_in_words() {
         assert_eq!(attempt["outcome"], *outcome, "{url}");
         assert!(attempt["error"].as_str().unwrap().contains(message), "{url}: {}", attempt["error"]);
     }
+    let on_schedule = "SELECT count(*) FROM deliveries AS d JOIN attempts AS a ON a.delivery_id = d.id \
+         WHERE d.state = 'retrying' AND d.attempts = 1 \
+             AND abs(extract(epoch FROM d.next_attempt_at - a.started_at) * 1e6 - 3.6e9 - a.duration_us) <= 1";
+    assert_eq!(system.count(on_schedule).await, cases.len() as i64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
