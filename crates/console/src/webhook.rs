@@ -69,7 +69,7 @@ impl WebhookFrame {
     /// Its name for people.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Live(webhook) => &webhook.name,
+            Self::Live(webhook) => &webhook.settings.name,
             Self::Deleted(webhook) | Self::Expired(webhook) => name_of(webhook),
         }
     }
@@ -135,11 +135,11 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
     html! {
         div.title {
             div {
-                h1 { (foreign(&webhook.name)) }
-                p.url { span #address { (foreign(&webhook.url)) } " " (copy("address", "Copy", "Copy the URL")) }
+                h1 { (foreign(&webhook.settings.name)) }
+                p.url { span #address { (foreign(&webhook.settings.url)) } " " (copy("address", "Copy", "Copy the URL")) }
             }
             div.actions {
-                @if webhook.is_active {
+                @if webhook.settings.is_active {
                     form.row method="post" action=(Paths::of_webhook(id, "test")) { (token(frame)) (event_types(webhook)) button { "Send a test" } }
                 } @else {
                     (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
@@ -156,9 +156,9 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
 /// The choice of a test's event type, where there is one.
 pub(crate) fn event_types(webhook: &Webhook) -> Markup {
     html! {
-        @if webhook.events.len() > 1 {
+        @if webhook.settings.events.len() > 1 {
             select name="event_type" aria-label="Event type of the test" {
-                @for event_type in &webhook.events { option value=(event_type.as_str()) { (event_type) } }
+                @for event_type in &webhook.settings.events { option value=(event_type.as_str()) { (event_type) } }
             }
         }
     }

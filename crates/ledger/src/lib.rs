@@ -16,6 +16,7 @@ mod row_fault;
 mod schema;
 mod secrets;
 mod session;
+mod settings;
 mod tables;
 mod timings;
 mod turns;
@@ -39,7 +40,7 @@ pub use admin::{
     tasks::{Running, Step},
     tenants::{Counted, SETTLING, TenantCondition},
     test_deliveries::TestDelivery,
-    webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
+    webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookHealth},
 };
 pub use clock::ClockReading;
 pub use error::{LedgerError, TlsOptionError};
@@ -53,6 +54,7 @@ pub use keys::{KeyUse, Resealed, Unopened};
 pub use pool::{Connections, Ledger, PATIENCE};
 pub use schema::{MigrationsSeen, SchemaState};
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
+pub use settings::WebhookSettings;
 pub use upkeep::{
     condition::{
         ConnectionsSeen, DaysSeen, GenerationSeen, ServerCondition,

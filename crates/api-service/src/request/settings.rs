@@ -1,73 +1,76 @@
-//! Checks the body of a webhook's registration (specification, section 2.1) and of its change.
+//! Checks the settings of a webhook (specification, section 2.1): of a registration and of a change.
 
 use domain::{EventType, WebhookUrl, find_hidden, is_blank};
-use ledger::WebhookChange;
-use serde_json::Value;
+use ledger::WebhookSettings;
 
 use super::{
-    fields::{Checked, Fields, FromBody, boolean, distinct, event_type, string, violation},
-    json::Members,
+    fields::{Checked, Fields, FromBody, Given, Source, boolean, distinct, event_type, string, violation},
+    json::{Members, Need},
 };
 use crate::state::Rules;
 
-/// The members of a registration's body, and of a change's.
-const FIELDS: [&str; 3] = ["name", "url", "events"];
-const CHANGEABLE: [&str; 4] = ["name", "url", "events", "is_active"];
-
-/// A valid registration.
-#[derive(Debug)]
-pub(crate) struct Registration {
-    pub(crate) name: String,
-    pub(crate) url: WebhookUrl,
-    pub(crate) events: Vec<EventType>,
-}
-
-impl FromBody for Registration {
-    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
-        let mut fields = Fields::of(members);
-        let name = fields.required("name", |value| name(value, rules));
-        let url = fields.required("url", |value| url(value, rules));
-        let events = fields.required("events", events);
-        let read = name.zip(url).zip(events).map(|((name, url), events)| Self { name, url, events });
-        fields.finish(&FIELDS, read)
+/// A registration.
+impl FromBody for WebhookSettings {
+    fn read(members: Members, rules: &Rules) -> Checked<Self> {
+        registration(&members, rules)
     }
 }
 
-/// An absent field stays as it is.
-impl FromBody for WebhookChange {
-    fn read(members: &Members, rules: &Rules) -> Checked<Self> {
-        let mut fields = Fields::of(members);
-        let change = Self {
-            name: fields.optional("name", |value| name(value, rules)),
-            url: fields.optional("url", |value| url(value, rules)).map(|url| url.as_str().to_owned()),
-            events: fields.optional("events", events),
-            is_active: fields.optional("is_active", |value| boolean("is_active", value)),
-        };
-        fields.finish(&CHANGEABLE, Some(change))
+/// The members of a change. They have no violation, whatever the settings are that they change.
+pub(crate) struct Change(pub(crate) Members);
+
+impl FromBody for Change {
+    fn read(members: Members, rules: &Rules) -> Checked<Self> {
+        change(&members, rules, &mut WebhookSettings::default()).map(|()| Self(members))
     }
 }
 
-fn name(value: &Value, rules: &Rules) -> Checked<String> {
-    let name = string("name", value)?;
+/// Reads the settings of a new webhook.
+pub(crate) fn registration(source: &dyn Source, rules: &Rules) -> Checked<WebhookSettings> {
+    let mut settings = WebhookSettings { is_active: true, ..WebhookSettings::default() };
+    Fields::check(source, |fields| {
+        read(fields, Need::Required, rules, &mut settings);
+        Some(())
+    })?;
+    Ok(settings)
+}
+
+/// Changes the settings whose fields are given.
+pub(crate) fn change(source: &dyn Source, rules: &Rules, settings: &mut WebhookSettings) -> Checked<()> {
+    Fields::check(source, |fields| {
+        read(fields, Need::Optional, rules, settings);
+        fields.set(&mut settings.is_active, "is_active", Need::Optional, boolean);
+        Some(())
+    })
+}
+
+fn read(fields: &mut Fields<'_>, need: Need, rules: &Rules, settings: &mut WebhookSettings) {
+    fields.set(&mut settings.name, "name", need, |field, given| name(field, given, rules));
+    fields.set(&mut settings.url, "url", need, |field, given| url(field, given, rules));
+    fields.set(&mut settings.events, "events", need, events);
+}
+
+fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
+    let name = string(field, given)?;
     if is_blank(name) {
-        return violation("name", "blank", "must not be blank");
+        return violation(field, "blank", "must not be blank");
     }
     if name.chars().count() > rules.name_chars {
-        return violation("name", "too_long", format!("must be at most {} characters long", rules.name_chars));
+        return violation(field, "too_long", format!("must be at most {} characters long", rules.name_chars));
     }
     if name.chars().any(char::is_control) {
-        return violation("name", "control_character", "must not contain control characters, such as line breaks");
+        return violation(field, "control_character", "must not contain control characters, such as line breaks");
     }
-    not_hidden("name", name)?;
+    not_hidden(field, name)?;
     Ok(name.to_owned())
 }
 
-fn url(value: &Value, rules: &Rules) -> Checked<WebhookUrl> {
-    let text = string("url", value)?;
+fn url(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
+    let text = string(field, given)?;
     let url = WebhookUrl::register(text, rules.url_chars, &rules.destinations);
-    let url = url.or_else(|wrong| violation("url", wrong.code(), wrong.to_string()))?;
-    not_hidden("url", text)?;
-    Ok(url)
+    url.or_else(|wrong| violation(field, wrong.code(), wrong.to_string()))?;
+    not_hidden(field, text)?;
+    Ok(text.to_owned())
 }
 
 /// Names and URLs are shown to people, in notices as they are.
@@ -78,8 +81,8 @@ fn not_hidden(field: &str, text: &str) -> Checked<()> {
     violation(field, "hidden_character", message)
 }
 
-fn events(value: &Value) -> Checked<Vec<EventType>> {
-    distinct("events", value, "event type", "repeated_event_type", event_type)
+fn events(field: &str, given: &Given<'_>) -> Checked<Vec<EventType>> {
+    distinct(field, given, "event type", "repeated_event_type", event_type)
 }
 
 #[cfg(test)]

@@ -40,11 +40,11 @@ async fn a_rename_leaves_the_events_alone_in_whatever_order_they_were_registered
     let webhook = admin.create("https://localhost/", &["return_note.created", "quote.closed"]).await.id;
     let path = format!("/console/webhooks/{webhook}/settings/");
     let page = admin.get(&path).await.text;
-    assert!(page.contains(r#"name="shown_events" value="return_note.created""#), "{page}");
+    let shown = hidden(&page, "shown").replace("&quot;", "\"");
+    assert!(shown.contains(r#""events":["return_note.created","quote.closed"]"#), "{page}");
     // A browser posts the marked boxes in the order of the page.
     let fields = format!(
-        "token={}&shown_name=A+test&shown_url=https://localhost/&shown_events=return_note.created&\
-         shown_events=quote.closed&name=Renamed&url=https://localhost/&events=quote.closed&events=return_note.created",
+        "token={}&shown={shown}&name=Renamed&url=https://localhost/&events=quote.closed&events=return_note.created",
         token(&admin).await
     );
     assert_eq!(post(&admin, &path, &fields).await.status, 303);
@@ -95,7 +95,7 @@ async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_histo
         assert_eq!((answer.status, answer.header("location")), (303, Some(&*format!("{page}?done=deleted"))));
     }
     let history = format!("{page}history/");
-    let shown = "shown_name=A&shown_url=https://localhost/&shown_events=quote.closed";
+    let shown = r#"shown={"name":"A","url":"https://localhost/","events":["quote.closed"]}"#;
     let settings = format!("{shown}&name=B&url=https://localhost/&events=quote.closed");
     let wrong = format!("{shown}&name=&url=https://localhost/&events=quote.closed");
     for (action, fields) in [
@@ -265,7 +265,15 @@ async fn a_page_stays_small_whatever_its_form_or_address_holds() {
     for (path, fields) in [
         ("/console/register/".to_owned(), format!("form={form}&{}", "events=&".repeat(7_900))),
         ("/console/register/".to_owned(), format!("form={form}&name={}", "\"".repeat(60_000))),
-        (format!("/console/webhooks/{webhook}/settings/"), "shown_events=&events=x&".repeat(2_700)),
+        (format!("/console/webhooks/{webhook}/settings/"), "events=x&".repeat(2_700)),
+        (
+            format!("/console/webhooks/{webhook}/settings/"),
+            format!("name=&shown={{\"name\":\"{}\"}}", "\\\"".repeat(8_000)),
+        ),
+        (
+            format!("/console/webhooks/{webhook}/settings/"),
+            format!("name={0}&shown={{\"name\":\"{0}\"}}", "a".repeat(30_000)),
+        ),
         (format!("/console/webhooks/{webhook}/recover/"), format!("since=x&{}", "states=&".repeat(7_900))),
         (format!("/console/webhooks/{webhook}/recover/"), format!("since={}", "\"".repeat(60_000))),
     ] {

@@ -174,7 +174,7 @@ async fn a_form_needs_the_sessions_token_and_comes_from_the_console() {
     assert_eq!((paused.status, admin.webhook(&webhook).await["is_active"].as_bool()), (303, Some(false)));
     // Of a form that was opened before somebody else's change, only what was filled in anew is changed.
     let settings = format!("/console/webhooks/{webhook}/settings/");
-    let shown = "shown_name=test&shown_url=https://localhost/&shown_events=quote.closed";
+    let shown = r#"shown={"name":"test","url":"https://localhost/","events":["quote.closed"]}"#;
     let theirs = format!("token={token}&{shown}&name=test&url=https://localhost/theirs&events=quote.closed");
     assert_eq!(post(&admin, &settings, &theirs).await.header("location"), Some(&*format!("{settings}?done=changed")));
     let mine = format!("token={token}&{shown}&name=mine&url=https://localhost/&events=quote.closed");
