@@ -17,6 +17,7 @@ mod schema;
 mod secrets;
 mod session;
 mod settings;
+mod statement;
 mod tables;
 mod timings;
 mod turns;

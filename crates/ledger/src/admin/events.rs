@@ -2,11 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use diesel::{
-    QueryableByName,
-    prelude::*,
-    sql_types::{BigInt, Bool, Nullable, Text, Timestamptz, Uuid as SqlUuid},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId, Timestamp, WebhookId};
 use strum::IntoStaticStr;
@@ -18,6 +14,7 @@ use crate::{
     error::LedgerError,
     hot::{look_up::read_state, waiting::is_one_of},
     pool::Ledger,
+    statement::{rows, sql},
     tables::{deliveries, webhooks},
 };
 
@@ -107,17 +104,14 @@ impl Absence {
     }
 }
 
-#[derive(QueryableByName)]
 struct FoundRow {
-    #[diesel(sql_type = Bool)]
     is_cut: bool,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     occurred_at: Option<OffsetDateTime>,
-    #[diesel(sql_type = Nullable<Text>)]
     event_type: Option<String>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     received_at: Option<OffsetDateTime>,
 }
+
+rows! { FoundRow { is_cut, occurred_at, event_type, received_at } }
 
 struct EventRow {
     occurred_at: OffsetDateTime,
@@ -164,11 +158,11 @@ impl Ledger {
     /// or retention took it. Deliveries of events that came before `keep` may be gone. Of an id that very many events
     /// have, of whatever tenant, only some are looked at.
     pub async fn event_find(&self, tenant: TenantId, id: EventId, keep: Duration) -> Result<FoundEvents, LedgerError> {
-        let find = diesel::sql_query(FIND)
-            .bind::<SqlUuid, _>(id.as_uuid())
-            .bind::<SqlUuid, _>(tenant.as_uuid())
-            .bind::<BigInt, _>(LOOKED_AT)
-            .bind::<BigInt, _>(i64::try_from(SHOWN + 1).unwrap_or(i64::MAX));
+        let find = sql(FIND)
+            .bind(id.as_uuid())
+            .bind(tenant.as_uuid())
+            .bind(LOOKED_AT)
+            .bind(i64::try_from(SHOWN + 1).unwrap_or(i64::MAX));
         let read = self.run("event_find", async |conn| {
             let found: Vec<FoundRow> = find.load(conn).await?;
             let is_cut = found.iter().any(|row| row.is_cut);

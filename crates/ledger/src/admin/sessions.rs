@@ -1,9 +1,6 @@
 //! Admin sessions of the `database` back end (specification, section 5.1).
 
-use diesel::{
-    prelude::*,
-    sql_types::{BigInt, Timestamptz},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::TenantId;
 use ring::{
@@ -13,7 +10,7 @@ use ring::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, pool::Ledger, tables::admin_sessions};
+use crate::{error::LedgerError, pool::Ledger, statement::sql, tables::admin_sessions};
 
 /// Expired sessions that one statement deletes.
 const PURGE: usize = 1000;
@@ -155,12 +152,10 @@ async fn insert(conn: &mut AsyncPgConnection, new: &NewSession) -> QueryResult<(
 }
 
 async fn purge_some(conn: &mut AsyncPgConnection, now: OffsetDateTime) -> QueryResult<usize> {
-    diesel::sql_query(
-        "DELETE FROM admin_sessions WHERE id_sha256 = ANY (ARRAY( \
-           SELECT id_sha256 FROM admin_sessions WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))",
-    )
-    .bind::<Timestamptz, _>(now)
-    .bind::<BigInt, _>(PURGE as i64)
+    sql("DELETE FROM admin_sessions WHERE id_sha256 = ANY (ARRAY( \
+           SELECT id_sha256 FROM admin_sessions WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))")
+    .bind(now)
+    .bind(PURGE as i64)
     .execute(conn)
     .await
 }

@@ -4,11 +4,7 @@ mod backlog;
 mod changes;
 mod ownership;
 
-use diesel::{
-    pg::Pg,
-    prelude::*,
-    sql_types::{BigInt, Double, Uuid as SqlUuid},
-};
+use diesel::{pg::Pg, prelude::*, sql_types::BigInt};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{NoticeType, TenantId, WebhookId};
 use serde_json::Value;
@@ -30,6 +26,7 @@ use crate::{
     pool::Ledger,
     secrets::SealedSecret,
     settings::WebhookSettings,
+    statement::sql,
     tables::{webhook_health, webhooks},
 };
 
@@ -207,8 +204,8 @@ async fn has_deleted(conn: &mut AsyncPgConnection, tenant: TenantId, most: u32) 
     if deleted < most {
         return Ok(false);
     }
-    let remove = diesel::sql_query(REMOVE_UNUSED).bind::<SqlUuid, _>(tenant.as_uuid());
-    let removed = remove.bind::<Double, _>(SETTLING.as_secs_f64()).execute(conn).await?;
+    let remove = sql(REMOVE_UNUSED).bind(tenant.as_uuid());
+    let removed = remove.bind(SETTLING.as_secs_f64()).execute(conn).await?;
     Ok(deleted - removed >= most)
 }
 
@@ -257,10 +254,10 @@ async fn with_backlogs(
     conn: &mut AsyncPgConnection,
     rows: Vec<(Row, Option<WebhookHealth>)>,
 ) -> QueryResult<Vec<Webhook>> {
-    let ids: Vec<Uuid> = rows.iter().map(|(row, _)| row.id.as_uuid()).collect();
+    let ids: Vec<_> = rows.iter().map(|(row, _)| row.id).collect();
     let mut backlogs = backlog::of(conn, &ids).await?;
     let with = |(row, health): (Row, _)| {
-        let backlog = backlogs.remove(&row.id.as_uuid());
+        let backlog = backlogs.remove(&row.id);
         row.webhook(health, backlog)
     };
     Ok(rows.into_iter().map(with).collect())

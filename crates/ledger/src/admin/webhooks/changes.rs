@@ -1,6 +1,6 @@
 //! Changes and deletions by administrators.
 
-use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
+use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::{NoticeType, WebhookId};
 use serde_json::{Map, Value, json};
@@ -16,6 +16,7 @@ use crate::{
     hot::held_jobs::wake_all,
     pool::Ledger,
     settings::WebhookSettings,
+    statement::sql,
     tables::webhooks,
 };
 
@@ -69,7 +70,7 @@ impl Ledger {
                 let deleted = diesel::update(one).set(gone).returning((webhooks::name, webhooks::url));
                 let deleted: Option<(String, String)> = deleted.get_result(conn).await.optional()?;
                 let Some((name, url)) = deleted else { return Ok(false) };
-                diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id.as_uuid()).execute(conn).await?;
+                sql(END_RECOVERIES).bind(id.as_uuid()).execute(conn).await?;
                 begin_cancellation(conn, id.as_uuid(), None).await?;
                 add_history(conn, actor, id, Action::Deleted, json!({"name": name, "url": url})).await?;
                 add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;
