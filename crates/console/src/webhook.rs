@@ -115,12 +115,12 @@ impl WebhookFrame {
 
 /// The name of a deleted webhook for people.
 pub(crate) const fn name_of(webhook: &DeletedWebhook) -> &str {
-    if webhook.name.is_empty() { "Deleted webhook" } else { webhook.name.as_str() }
+    if webhook.settings.name.is_empty() { "Deleted webhook" } else { webhook.settings.name.as_str() }
 }
 
 fn gone(webhook: &DeletedWebhook, frame: &Frame, left: &str) -> Markup {
     html! {
-        div.title { div { h1 { (foreign(name_of(webhook))) } p.url { (foreign(&webhook.url)) } } }
+        div.title { div { h1 { (foreign(name_of(webhook))) } p.url { (foreign(&webhook.settings.url)) } } }
         div.banner.idle #health data-live="" {
             p {
                 "Deleted by " (foreign(&webhook.user)) " " (relative(webhook.deleted_at, frame.now))

@@ -30,7 +30,7 @@ pub use admin::{
     deletions::DeletedWebhook,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
     erasure::{Erased, Erasure, erased_tables},
-    events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
+    events::{Absence, EventAtWebhook, FoundEvent, FoundEvents},
     history::{Action, Actor},
     outbox::{LEASE, OutboxBatch},
     records::HistoryEntry,

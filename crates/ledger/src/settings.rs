@@ -27,6 +27,13 @@ pub struct WebhookSettings {
     pub is_active: bool,
 }
 
+/// The settings of an object's members. What is absent has no value.
+impl From<Value> for WebhookSettings {
+    fn from(members: Value) -> Self {
+        serde_json::from_value(members).unwrap_or_default()
+    }
+}
+
 impl WebhookSettings {
     /// Returns the members that differ from earlier settings, each with both values. Event types in another order are the
     /// same, and get their earlier order.

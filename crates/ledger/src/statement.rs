@@ -19,6 +19,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::names::load_known;
+
 /// A type of values of columns.
 pub(crate) trait Column {
     /// The column's type.
@@ -87,6 +89,14 @@ impl<'a> Statement<'a> {
         R: QueryableByName<Pg> + Send + 'static,
     {
         self.0.load(conn).await
+    }
+
+    /// The rows whose values this version knows.
+    pub(crate) async fn load_known<R>(self, conn: &mut AsyncPgConnection) -> QueryResult<Vec<R>>
+    where
+        R: QueryableByName<Pg> + Send + 'static,
+    {
+        load_known(self.0, conn).await
     }
 
     /// The first row. The error is [`diesel::NotFound`] if there is none.

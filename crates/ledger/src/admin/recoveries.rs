@@ -7,7 +7,7 @@ use diesel::{
     deserialize::{self, FromSql, FromSqlRow},
     pg::{Pg, PgValue},
     prelude::*,
-    sql_types::{Array, Text},
+    sql_types::Text,
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, time_text};
@@ -26,7 +26,7 @@ use crate::{
     },
     error::LedgerError,
     hot::{bodies::with_bodies, waiting::is_one_of},
-    names::{StoredOutcome, named},
+    names::named,
     pool::Ledger,
     statement::{rows, sql},
     tables::{deliveries, recoveries, webhooks},
@@ -84,7 +84,6 @@ pub struct Recovery {
     /// The states from which it recovers.
     pub states: Vec<Recoverable>,
     /// The outcomes of the last attempts of the deliveries that it recovers; none: of all.
-    #[diesel(deserialize_as = Outcomes)]
     pub outcomes: Vec<OutcomeClass>,
     /// The last delivery that it has looked at.
     pub reached: Uuid,
@@ -161,23 +160,6 @@ struct Counted {
 
 rows! { Counted { looked_at, count } }
 
-/// The stored outcomes of a recovery: `deserialize_as = Outcomes`.
-#[derive(FromSqlRow)]
-pub struct Outcomes(Vec<OutcomeClass>);
-
-impl FromSql<Array<Text>, Pg> for Outcomes {
-    fn from_sql(names: PgValue<'_>) -> deserialize::Result<Self> {
-        let stored: Vec<StoredOutcome> = FromSql::<Array<Text>, Pg>::from_sql(names)?;
-        Ok(Self(stored.into_iter().map(OutcomeClass::from).collect()))
-    }
-}
-
-impl From<Outcomes> for Vec<OutcomeClass> {
-    fn from(Outcomes(outcomes): Outcomes) -> Self {
-        outcomes
-    }
-}
-
 /// How many deliveries a step looks at for each one that it may begin. Those made after the request are left out, and may
 /// come as fast as a recovery goes on: it has to be faster to come to its end.
 const LOOKED_AT: u16 = 10;
@@ -218,7 +200,7 @@ impl Ledger {
             recoveries::since.eq(wanted.since),
             recoveries::until.eq(wanted.until),
             recoveries::states.eq(wanted.states()),
-            recoveries::outcomes.eq(wanted.outcomes()),
+            recoveries::outcomes.eq(&wanted.outcomes),
             recoveries::reached.eq(wanted.first()),
         );
         // The update changes nothing. It returns the running recovery.
@@ -269,7 +251,7 @@ impl Ledger {
                     return Ok(None);
                 }
                 let ids = (first_kept(conn, bodies).await?, Uuid::max());
-                wanted.count(conn, webhook, ids, (COUNTED + 1, &wanted.outcomes())).await.map(Some)
+                wanted.count(conn, webhook, ids, (COUNTED + 1, &wanted.outcomes)).await.map(Some)
             })
             .await?;
         Ok(counted.map(|Counted { looked_at, count }| RecoverableCount {
@@ -423,10 +405,6 @@ impl NewRecovery {
         self.states.iter().map(|state| state.as_str()).collect()
     }
 
-    fn outcomes(&self) -> Vec<&'static str> {
-        self.outcomes.iter().map(|class| class.as_str()).collect()
-    }
-
     /// The lower bound of the deliveries' ids.
     fn first(&self) -> Uuid {
         DeliveryId::bound_at(self.since)
@@ -438,7 +416,7 @@ impl NewRecovery {
         conn: &mut AsyncPgConnection,
         webhook: WebhookId,
         (first, end): (Uuid, Uuid),
-        (most, outcomes): (i64, &[&str]),
+        (most, outcomes): (i64, &[OutcomeClass]),
     ) -> QueryResult<Counted> {
         let count = sql(include_str!("count_recoverable.sql"))
             .bind(webhook.as_uuid())

@@ -105,6 +105,6 @@ impl Ledger {
         step: StatsStep,
     ) -> Result<Vec<Tally>, LedgerError> {
         let query = sql(LIST).bind(webhook.id().as_uuid()).bind(from).bind(until).bind(step.as_str());
-        self.run("stats_list", async |conn| query.load(conn).await).await
+        self.run("stats_list", async |conn| query.load_known(conn).await).await
     }
 }

@@ -23,6 +23,7 @@ use crate::{
         tenants::SETTLING,
     },
     error::LedgerError,
+    names::load_page,
     pool::Ledger,
     secrets::SealedSecret,
     settings::WebhookSettings,
@@ -162,13 +163,15 @@ impl Ledger {
             // A tenant's webhooks are few: they are sorted without an index.
             let (at, id) = place(conn, tenant, page.after).await?;
             let is_later = webhooks::created_at.eq(at).and(webhooks::id.gt(id)).or(webhooks::created_at.gt(at));
-            let query = webhooks::table
-                .left_join(webhook_health::table)
-                .filter(of(tenant).and(is_later))
-                .order((webhooks::created_at, webhooks::id))
-                .limit(page.limit.into())
-                .select((Row::as_select(), Option::<WebhookHealth>::as_select()));
-            let found = query.load(conn).await?;
+            let query = |limit| {
+                webhooks::table
+                    .left_join(webhook_health::table)
+                    .filter(of(tenant).and(is_later))
+                    .order((webhooks::created_at, webhooks::id))
+                    .limit(limit)
+                    .select((Row::as_select(), Option::<WebhookHealth>::as_select()))
+            };
+            let found = load_page(page.limit, query, conn).await?;
             with_backlogs(conn, found).await
         })
         .await

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-
 use crate::{error::LedgerError, statement::sql, upkeep::leader::Leader};
 
 /// When administrators are told that a webhook is failing.

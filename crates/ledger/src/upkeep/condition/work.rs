@@ -105,7 +105,7 @@ impl Ledger {
                        WHERE hour > now() - interval '26 hours' ORDER BY hour DESC LIMIT $1 \
                      ) AS latest GROUP BY hour, outcome ORDER BY hour DESC, attempts DESC";
         let query = sql(query).bind(AttemptsSeen::MOST);
-        self.run("attempts_seen", async |conn| query.load(conn).await).await
+        self.run("attempts_seen", async |conn| query.load_known(conn).await).await
     }
 
     /// Counts what waits beside the queues.
