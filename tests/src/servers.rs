@@ -130,8 +130,8 @@ impl Drop for Borrowed {
     /// A failed test may leave its pair in any state: no other test gets this pair.
     fn drop(&mut self) {
         if !std::thread::panicking() {
-        IDLE.lock().extend(self.pair.take());
-    }
+            IDLE.lock().extend(self.pair.take());
+        }
     }
 }
 

@@ -547,14 +547,14 @@ impl System {
     async fn remove(&self) {
         let _ = std::fs::remove_dir_all(&self.folder);
         let Ok(broker) = Outsider::try_connect(&self.amqp_url, "").await else { return };
-            let topology = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
-            let generations = self.generations().await;
-            let queues = topology.queues.iter().map(|queue| queue.name.clone());
-            let sentinels = generations.into_iter().map(|generation| self.names.generation(generation));
-            let queues: Vec<_> = queues.chain(sentinels).collect();
+        let topology = Topology::new(&self.names, &self.settings().retry.schedule.gaps());
+        let generations = self.generations().await;
+        let queues = topology.queues.iter().map(|queue| queue.name.clone());
+        let sentinels = generations.into_iter().map(|generation| self.names.generation(generation));
+        let queues: Vec<_> = queues.chain(sentinels).collect();
         let gone = join_all(queues.iter().map(|queue| broker.delete_queue(queue))).await;
-            join_all(topology.exchanges.iter().map(|exchange| broker.delete_exchange(&exchange.name))).await;
-            broker.close().await;
+        join_all(topology.exchanges.iter().map(|exchange| broker.delete_exchange(&exchange.name))).await;
+        broker.close().await;
         if gone.contains(&false) {
             return;
         }

@@ -7,17 +7,17 @@ mod json;
 mod page;
 mod path;
 mod recovery;
-mod registration;
+mod settings;
 mod stats_query;
 
 pub(crate) use self::{
     cursor::Cursors,
-    fields::{Checked, Fields, FromBody, event_type},
+    fields::{Checked, Fields, FromBody, Given, Source, event_type, from_input},
     json::{Members, Need, members, read as read_body},
     page::{LONGEST_QUERY, List, Parameters, Query, cut},
     path::Id,
-    recovery::RecoveryRequest,
-    registration::Registration,
+    recovery::{RecoveryRequest, recovery},
+    settings::{Change, change, registration},
     stats_query::{Span, StatsQuery, length as step_length},
 };
 #[cfg(test)]

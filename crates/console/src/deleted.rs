@@ -42,7 +42,7 @@ fn entry(webhook: &DeletedWebhook, frame: &Frame) -> Markup {
     html! {
         li {
             p { strong { a href=(Paths::webhook(webhook.id)) { (shortened(name_of(webhook))) } } }
-            p.url { (shortened(&webhook.url)) }
+            p.url { (shortened(&webhook.settings.url)) }
             p { "deleted by " (shortened(&webhook.user)) " " (relative(webhook.deleted_at, frame.now)) span.exact { (full(webhook.deleted_at)) } }
         }
     }
@@ -51,17 +51,21 @@ fn entry(webhook: &DeletedWebhook, frame: &Frame) -> Markup {
 #[cfg(test)]
 mod tests {
     use domain::WebhookId;
+    use ledger::WebhookSettings;
     use time::OffsetDateTime;
 
     use super::*;
     use crate::{History, Told, WebhookFrame, health::tests::frame};
 
+    fn settings(name: &str, url: &str) -> WebhookSettings {
+        WebhookSettings { name: name.to_owned(), url: url.to_owned(), ..WebhookSettings::default() }
+    }
+
     fn deleted() -> DeletedWebhook {
         DeletedWebhook {
             id: WebhookId::from(uuid::Uuid::from_u128(7)),
             entry: uuid::Uuid::nil(),
-            name: "Orders <b>".to_owned(),
-            url: "https://erp.example.com/hooks".to_owned(),
+            settings: settings("Orders <b>", "https://erp.example.com/hooks"),
             user: "ann".to_owned(),
             deleted_at: OffsetDateTime::UNIX_EPOCH,
         }
@@ -91,8 +95,7 @@ mod tests {
     fn the_largest_page_is_at_most_100_kb() {
         for c in ["\"", "\u{61c}", "漢"] {
             let webhook = DeletedWebhook {
-                name: c.repeat(255),
-                url: format!("https://example.com/{}", c.repeat(2_000)),
+                settings: settings(&c.repeat(255), &format!("https://example.com/{}", c.repeat(2_000))),
                 user: c.repeat(255),
                 ..deleted()
             };

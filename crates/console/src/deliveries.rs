@@ -131,7 +131,7 @@ impl Deliveries {
                     @if delivery.is_test { " " span.tag { "test" } }
                     @if !self.bodies.contains(&delivery.id) { " " span.tag { "body expired" } }
                 }
-                td { (relative(delivery.occurred_at, frame.now)) " " span.exact { (moment(delivery.occurred_at, frame.now)) } }
+                td { (relative(delivery.occurred_at(), frame.now)) " " span.exact { (moment(delivery.occurred_at(), frame.now)) } }
                 td.number { (attempts(delivery.attempts)) }
                 td { @if let Some(at) = delivery.next_attempt_at { (due(at, frame.now)) } }
             }

@@ -93,7 +93,7 @@ impl DeliveryPage {
             section #timeline data-live="" {
                 h2 { "What happened" }
                 ol.timeline {
-                    li { (step(&html! { "The event fired" }, &html! { (full(delivery.occurred_at)) " · " (relative(delivery.occurred_at, now)) })) }
+                    li { (step(&html! { "The event fired" }, &html! { (full(delivery.occurred_at())) " · " (relative(delivery.occurred_at(), now)) })) }
                     li { (step(&html! { "The service received it" }, &html! { (full(delivery.created_at)) })) }
                     @if hidden > 0 { li { p.note { (hidden) " earlier attempts are left out" } } }
                     @for attempt in shown { (self.attempted(attempt)) }
@@ -210,7 +210,7 @@ fn step(title: &Markup, about: &Markup) -> Markup {
 }
 
 fn took(attempt: &Attempt) -> String {
-    match attempt.elapsed.as_millis() {
+    match attempt.elapsed().as_millis() {
         0 => "less than 1 ms".to_owned(),
         elapsed => milliseconds(elapsed),
     }
@@ -239,8 +239,6 @@ fn outlook(delivery: &Delivery, has_body: bool, frame: &Frame) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use domain::EventType;
 
     use super::*;
@@ -252,7 +250,7 @@ mod tests {
             url: format!("https://example.com/{}", "\"".repeat(2_028)),
             signed_at: NOW,
             started_at: NOW,
-            elapsed: Duration::from_secs(1),
+            duration_us: 1_000_000,
             outcome: domain::OutcomeClass::Status,
             status: Some(500),
             answer_head: answer.to_vec(),
@@ -269,7 +267,6 @@ mod tests {
             state: DeliveryState::Dropped,
             attempts: 200,
             created_at: NOW,
-            occurred_at: NOW,
             first_failed_at: Some(NOW),
             next_attempt_at: None,
         };

@@ -120,13 +120,13 @@ fn unknown(why: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use domain::{DeliveryState, EventType};
-    use ledger::{Absence, EventDelivery};
+    use ledger::{Absence, Delivery};
     use uuid::Uuid;
 
     use super::*;
     use crate::health::tests::{NOW, frame};
 
-    fn at(number: u128, delivery: Result<EventDelivery, Absence>, is_deleted: bool) -> EventAtWebhook {
+    fn at(number: u128, delivery: Result<Delivery, Absence>, is_deleted: bool) -> EventAtWebhook {
         let name = "\u{61c}".repeat(255);
         EventAtWebhook { webhook: Uuid::from_u128(number).into(), name, is_deleted, delivery }
     }
@@ -135,13 +135,16 @@ mod tests {
     fn the_largest_page_is_at_most_100_kb_and_shows_who_has_the_event_first() {
         const LONGEST: &str = "The webhook is subscribed to events of this type now, and was not sent this one: it was \
                                subscribed later, or it was registered in the moment in which the event came.";
-        let delivery = EventDelivery {
+        let delivery = Delivery {
             id: "0192f0c1-0000-8000-8000-0000000000ab".parse().unwrap(),
+            event: Uuid::nil().into(),
+            event_type: EventType::DeliveryNoteMarkedDelivered,
+            is_test: true,
             state: DeliveryState::Retrying,
             attempts: 7,
-            next_attempt_at: Some(NOW),
             created_at: NOW,
-            is_test: true,
+            first_failed_at: None,
+            next_attempt_at: Some(NOW),
         };
         for (events, deliveries, hidden) in
             [(1, 100, "1\u{202f}020 more"), (10, 100, "1\u{202f}092 more"), (1, 0, "920 more")]
@@ -152,7 +155,7 @@ mod tests {
                 received_at: NOW,
                 webhooks: (0..1_000)
                     .map(|number| at(number, Err(Absence::SubscribedLater), number % 2 == 0))
-                    .chain((1_000..1_000 + deliveries).map(|number| at(number, Ok(delivery), true)))
+                    .chain((1_000..1_000 + deliveries).map(|number| at(number, Ok(delivery.clone()), true)))
                     .collect(),
             };
             let found = FoundEvents { events: vec![event; events], is_complete: false };

@@ -1,7 +1,11 @@
 //! Fields of forms, with what the server says of them.
 
+use std::collections::BTreeMap;
+
 use domain::{EventType, catalogue};
+use ledger::WebhookSettings;
 use maud::{Markup, html};
+use serde_json::Value;
 
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,43 +29,57 @@ impl Fault {
 /// What a form for a webhook holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookForm {
-    /// The name.
-    pub name: String,
-    /// The URL.
-    pub url: String,
-    /// The names of the event types.
-    pub events: Vec<String>,
+    /// The texts of each field: none or several of a list.
+    pub texts: BTreeMap<String, Vec<String>>,
     /// What is wrong with them.
     pub faults: Vec<Fault>,
 }
 
+/// The fields, in their order.
+const FIELDS: [&str; 3] = ["name", "url", "events"];
+
 impl WebhookForm {
+    /// The form of a webhook with these settings. A setting that is on or off has a form of its own.
+    pub fn of(settings: &WebhookSettings) -> Self {
+        let texts = settings.members().into_iter().filter_map(|(name, value)| match value {
+            Value::String(text) => Some((name, vec![text])),
+            Value::Array(values) => Some((name, values.iter().filter_map(Value::as_str).map(str::to_owned).collect())),
+            _ => None,
+        });
+        Self { texts: texts.collect(), faults: Vec::new() }
+    }
+
+    fn texts_of(&self, field: &str) -> &[String] {
+        self.texts.get(field).map(Vec::as_slice).unwrap_or_default()
+    }
+
     fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
         Fault::of(&self.faults, field)
     }
 
     /// What is wrong and belongs to none of the fields.
     pub(crate) fn others(&self) -> Markup {
-        let is_other = |fault: &&Fault| !["name", "url", "events"].iter().any(|field| fault.field.starts_with(field));
+        let is_other = |fault: &&Fault| !FIELDS.iter().any(|field| fault.field.starts_with(field));
         html! { @for fault in self.faults.iter().filter(is_other) { p.fault role="alert" { (fault.field) " " (fault.message) } } }
     }
 
-    /// The three fields.
+    /// The fields.
     pub(crate) fn fields(&self) -> Markup {
         html! {
-            (self.text("name", "Name", "For people: say which system receives.", &self.name, "text"))
-            (self.text("url", "URL", "Events are sent here by POST. It begins with https:// and the internet can reach it.", &self.url, "url"))
+            (self.text("name", "Name", "For people: say which system receives.", "text"))
+            (self.text("url", "URL", "Events are sent here by POST. It begins with https:// and the internet can reach it.", "url"))
             (self.event_types())
         }
     }
 
     /// The field to look at first.
     fn first_faulty(&self) -> Option<&'static str> {
-        ["name", "url", "events"].into_iter().find(|field| self.faults_of(field).next().is_some())
+        FIELDS.into_iter().find(|field| self.faults_of(field).next().is_some())
     }
 
-    fn text(&self, field: &str, label: &str, hint: &str, value: &str, kind: &str) -> Markup {
+    fn text(&self, field: &str, label: &str, hint: &str, kind: &str) -> Markup {
         let faults: Vec<_> = self.faults_of(field).collect();
+        let value = self.texts_of(field).first().map_or("", String::as_str);
         html! {
             div.field {
                 label for=(field) { (label) }
@@ -84,7 +102,7 @@ impl WebhookForm {
                 @for (place, event_type) in EventType::ALL.into_iter().enumerate() {
                     div.choice {
                         label {
-                            input type="checkbox" name="events" autofocus[place == 0 && self.first_faulty() == Some("events")] value=(event_type.as_str()) checked[self.events.iter().any(|name| name == event_type.as_str())];
+                            input type="checkbox" name="events" autofocus[place == 0 && self.first_faulty() == Some("events")] value=(event_type.as_str()) checked[self.texts_of("events").iter().any(|name| name == event_type.as_str())];
                             span { code { (event_type) } " " span.hint { (first_sentence(catalogue::description(event_type))) } }
                         }
                         details { summary aria-label={ "Sample of " (event_type) } { "Sample" } pre tabindex="0" { (catalogue::sample(event_type)) } }
@@ -108,10 +126,10 @@ mod tests {
     fn a_fault_stands_beside_its_field() {
         let fault = |field: &str, message: &str| Fault { field: field.to_owned(), message: message.to_owned() };
         let form = WebhookForm {
-            name: "<b>\"x\"".to_owned(),
-            events: vec!["quote.closed".to_owned()],
+            texts: BTreeMap::from(
+                [("name", "<b>\"x\""), ("events", "quote.closed")].map(|(name, text)| (name.into(), vec![text.into()])),
+            ),
             faults: vec![fault("name", "is <bad>"), fault("events[1]", "is unknown"), fault("", "the body is odd")],
-            ..WebhookForm::default()
         };
         let fields = form.fields().into_string();
         assert!(fields.contains(r#"value="&lt;b&gt;&quot;x&quot;""#), "{fields}");

@@ -30,13 +30,13 @@ impl Health {
     /// The health of a webhook.
     pub fn of(webhook: &Webhook) -> Self {
         let Backlog { dropped, skipped, .. } = webhook.backlog;
-        if !webhook.is_active {
+        if !webhook.settings.is_active {
             Self::Paused
-        } else if webhook.failure_count > 0 {
+        } else if webhook.health.failure_count > 0 {
             if dropped > 0 { Self::Dropping } else { Self::Failing }
         } else if dropped + skipped > 0 {
             Self::Recoverable
-        } else if webhook.last_success_at.is_none() {
+        } else if webhook.health.last_success_at.is_none() {
             Self::Untried
         } else {
             Self::Well
@@ -82,7 +82,7 @@ impl Health {
 
     /// The key by which webhooks are listed, the worst first. Those that have failed for longest come first.
     pub fn urgency(webhook: &Webhook) -> (Self, Option<OffsetDateTime>) {
-        (Self::of(webhook), webhook.failing_since)
+        (Self::of(webhook), webhook.health.failing_since)
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn words(webhook: &Webhook, now: OffsetDateTime) -> Markup {
         span.first { (sentence(webhook, now)) }
         @if let Some(more) = consequences(webhook, now) { " " span.more { (more) } }
         @if webhook.backlog.is_cancelling { " " span.more { "Waiting deliveries are being cancelled." } }
-        @else if webhook.backlog.is_queued && webhook.is_active {
+        @else if webhook.backlog.is_queued && webhook.settings.is_active {
             " " span.more { "Deliveries are queued: the receiver does not answer in time. The service sends them automatically." }
         }
     }
@@ -100,10 +100,10 @@ pub(crate) fn words(webhook: &Webhook, now: OffsetDateTime) -> Markup {
 
 fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
     let last_success = |before: &str, at| html! { strong { (before) } ", last success " (relative(at, now)) "." };
-    match (Health::of(webhook), webhook.last_success_at) {
+    match (Health::of(webhook), webhook.health.last_success_at) {
         (Health::Dropping | Health::Failing, _) => {
-            let since = webhook.failing_since.map(|since| length((now - since).max(Duration::SECOND)));
-            let why = webhook.last_failure.as_ref().map(|(_, message)| message);
+            let since = webhook.health.failing_since.map(|since| length((now - since).max(Duration::SECOND)));
+            let why = webhook.health.last_failure.as_ref();
             html! {
                 strong { "Failing" @if let Some(since) = since { " for " (since) } }
                 @if let Some(why) = why { ": " (shortened(why)) "." } @else { "." }
@@ -133,7 +133,7 @@ fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
     let parts: Vec<_> = [
         counted(dropped, "dropped"),
         counted(skipped, "skipped"),
-        counted(waiting, if webhook.is_active { "to be retried" } else { "held" }),
+        counted(waiting, if webhook.settings.is_active { "to be retried" } else { "held" }),
     ]
     .into_iter()
     .flatten()
@@ -153,6 +153,7 @@ fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
 #[cfg(test)]
 pub(crate) mod tests {
     use domain::EventType;
+    use ledger::{WebhookHealth, WebhookSettings};
     use time::macros::datetime;
 
     use super::*;
@@ -169,16 +170,15 @@ pub(crate) mod tests {
     pub(crate) fn webhook() -> Webhook {
         Webhook {
             id: "0192f0c1-0000-7000-8000-0000000000ab".parse().unwrap(),
-            name: "orders".into(),
-            url: "https://example.com/in".into(),
-            events: vec![EventType::QuoteClosed],
-            is_active: true,
+            settings: WebhookSettings {
+                name: "orders".into(),
+                url: "https://example.com/in".into(),
+                events: vec![EventType::QuoteClosed],
+                is_active: true,
+            },
             created_at: NOW - Duration::DAY,
             updated_at: NOW - Duration::DAY,
-            last_success_at: Some(NOW - Duration::seconds(12)),
-            failure_count: 0,
-            failing_since: None,
-            last_failure: None,
+            health: WebhookHealth { last_success_at: Some(NOW - Duration::seconds(12)), ..WebhookHealth::default() },
             backlog: Backlog::default(),
         }
     }
@@ -190,13 +190,23 @@ pub(crate) mod tests {
             next_attempt_at: Some(NOW + Duration::minutes(125)),
             ..Backlog::default()
         };
-        Webhook {
+        Webhook { backlog, ..failing_for(Duration::hours(3)) }
+    }
+
+    fn failing_for(time: Duration) -> Webhook {
+        let health = WebhookHealth {
             failure_count: 7,
-            failing_since: Some(NOW - Duration::hours(3)),
-            last_failure: Some((NOW, "the receiver answered 503 Service Unavailable".to_owned())),
-            backlog,
-            ..webhook()
-        }
+            failing_since: Some(NOW - time),
+            last_failure_at: Some(NOW),
+            last_failure: Some("the receiver answered 503 Service Unavailable".to_owned()),
+            ..webhook().health
+        };
+        Webhook { health, ..webhook() }
+    }
+
+    fn paused() -> Webhook {
+        let settings = WebhookSettings { is_active: false, ..webhook().settings };
+        Webhook { settings, ..webhook() }
     }
 
     fn plain(webhook: &Webhook) -> String {
@@ -216,8 +226,7 @@ pub(crate) mod tests {
 
     #[test]
     fn health_is_said_in_a_sentence() {
-        let paused = Webhook { is_active: false, ..webhook() };
-        let new = Webhook { last_success_at: None, ..webhook() };
+        let new = Webhook { health: WebhookHealth::default(), ..webhook() };
         let gaps = Webhook { backlog: Backlog { dropped: 1, skipped: 2, ..Backlog::default() }, ..webhook() };
         for (webhook, words) in [
             (webhook(), "All well, last success 12 s ago."),
@@ -226,7 +235,7 @@ pub(crate) mod tests {
                 "Failing for 3 h: the receiver answered 503 Service Unavailable. 41 dropped, 2 to be retried, next attempt at 14:05 UTC.",
             ),
             (gaps, "Works again, last success 12 s ago. 1 dropped and 2 skipped can be recovered."),
-            (paused, "Paused: nothing is sent."),
+            (paused(), "Paused: nothing is sent."),
             (new, "New: no event has arrived yet."),
         ] {
             assert_eq!(plain(&webhook), words);
@@ -235,8 +244,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_worst_comes_first() {
-        let longer = Webhook { failing_since: Some(NOW - Duration::DAY), ..failing() };
-        let mut all = [webhook(), Webhook { is_active: false, ..webhook() }, failing(), longer.clone()];
+        let longer = Webhook { health: failing_for(Duration::DAY).health, ..failing() };
+        let mut all = [webhook(), paused(), failing(), longer.clone()];
         all.sort_by_key(Health::urgency);
         assert_eq!(all.each_ref().map(Health::of), [Health::Dropping, Health::Dropping, Health::Paused, Health::Well]);
         assert_eq!(all[0], longer);

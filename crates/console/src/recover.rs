@@ -40,7 +40,7 @@ impl RecoverForm {
             section {
                 h2 { "Recover lost deliveries" }
                 p { "Dropped deliveries, and those skipped during a pause, are sent again, at a limited rate, and retried as usual. First count them: nothing is sent before you confirm." }
-                @if webhook.is_active && webhook.failure_count > 0 { p.banner.warn { strong { "The webhook is failing at the moment." } " Recovered deliveries will probably fail too: fix the receiver and send a test before you recover." } }
+                @if webhook.settings.is_active && webhook.health.failure_count > 0 { p.banner.warn { strong { "The webhook is failing at the moment." } " Recovered deliveries will probably fail too: fix the receiver and send a test before you recover." } }
                 form.stack method="get" action=(Paths::of_webhook(webhook.id, "recover")) data-outdates="counted" {
                     div.pair {
                         (self.time("since", "Events from (UTC)", &since))
@@ -80,7 +80,7 @@ impl RecoverForm {
 
     /// When it began to fail, else a week ago.
     fn suggestion(&self, frame: &Frame) -> String {
-        let begun = self.webhook.failing_since.map(|since| since - time::Duration::DAY);
+        let begun = self.webhook.health.failing_since.map(|since| since - time::Duration::DAY);
         for_input(begun.unwrap_or(frame.now - time::Duration::WEEK).min(frame.now - time::Duration::WEEK))
     }
 
@@ -102,8 +102,8 @@ impl RecoverForm {
                 @if shown == 0 {
                     p { strong { "None found." } " No delivery of this kind and time, whose body is still kept, can be recovered." }
                 } @else {
-                    p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.url)) } ": " (self.asked()) "." }
-                    @if !self.webhook.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }
+                    p { strong { (most) (deliveries) } " would be sent again to " span.url { (foreign(&self.webhook.settings.url)) } ": " (self.asked()) "." }
+                    @if !self.webhook.settings.is_active { p.note { "The webhook is paused: they are kept until it is activated." } }
                     form method="post" action=(Paths::of_webhook(self.webhook.id, "recover")) {
                         (token(frame))
                         input type="hidden" name="since" value=(self.since);

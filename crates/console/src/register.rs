@@ -43,7 +43,7 @@ impl Registered<'_> {
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
-            h1 { (foreign(&self.webhook.name)) " is registered" }
+            h1 { (foreign(&self.webhook.settings.name)) " is registered" }
             p.note { "Three steps remain." }
             section.secret {
                 h2 { "1. Keep the signing secret" }
@@ -68,7 +68,7 @@ impl Registered<'_> {
         html! {
             section {
                 h2 { "3. Send a test" }
-                p { "A sample " @if let [only] = &self.webhook.events[..] { "of " code { (only) } } @else { "of the event type that you choose" } " is sent to " span.url { (foreign(&self.webhook.url)) } ", signed like any event." }
+                p { "A sample " @if let [only] = &self.webhook.settings.events[..] { "of " code { (only) } } @else { "of the event type that you choose" } " is sent to " span.url { (foreign(&self.webhook.settings.url)) } ", signed like any event." }
                 form.row method="post" action=(Paths::of_webhook(self.webhook.id, "test")) data-in-place="test-result" {
                     (token(frame))
                     (event_types(self.webhook))

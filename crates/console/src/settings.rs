@@ -1,7 +1,8 @@
 //! A webhook's settings, and what ends it.
 
-use ledger::{Backlog, Webhook};
+use ledger::{Backlog, Webhook, WebhookSettings};
 use maud::{Markup, html};
+use serde_json::json;
 
 use crate::{
     Frame, Paths, Tab, WebhookForm, WebhookFrame,
@@ -17,9 +18,9 @@ pub struct Settings {
     pub webhook: Webhook,
     /// The form's fields.
     pub form: WebhookForm,
-    /// What the fields held when the form was first shown. Only what differs from it is changed, so that nobody undoes
+    /// The settings when the form was first shown. Only what differs from it is changed, so that nobody undoes
     /// what somebody else has changed meanwhile.
-    pub shown: WebhookForm,
+    pub shown: WebhookSettings,
     /// How long the log is kept, in days.
     pub kept_days: u64,
 }
@@ -33,9 +34,7 @@ impl Settings {
                 h2 { "Name, URL and events" }
                 form.stack method="post" action=(Paths::of_webhook(webhook.id, "settings")) {
                     (token(frame))
-                    input type="hidden" name="shown_name" value=(self.shown.name);
-                    input type="hidden" name="shown_url" value=(self.shown.url);
-                    @for event in &self.shown.events { input type="hidden" name="shown_events" value=(event); }
+                    input type="hidden" name="shown" value=(json!(self.shown));
                     (self.form.others())
                     (self.form.fields())
                     div.actions { button.primary { "Save" } }
@@ -69,7 +68,7 @@ impl Settings {
         let waiting = self.waiting();
         html! {
             section.act {
-                @if self.webhook.is_active {
+                @if self.webhook.settings.is_active {
                     div { h2 { "Pause" } p { "Nothing is sent while it is paused." @if let Some(waiting) = waiting { " " (waiting) " kept for later." } " New events are skipped; you can recover them afterwards." } }
                     (button(frame, &Paths::of_webhook(id, "pause"), "Pause", ""))
                 } @else {

@@ -69,7 +69,7 @@ impl WebhookFrame {
     /// Its name for people.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Live(webhook) => &webhook.name,
+            Self::Live(webhook) => &webhook.settings.name,
             Self::Deleted(webhook) | Self::Expired(webhook) => name_of(webhook),
         }
     }
@@ -115,12 +115,12 @@ impl WebhookFrame {
 
 /// The name of a deleted webhook for people.
 pub(crate) const fn name_of(webhook: &DeletedWebhook) -> &str {
-    if webhook.name.is_empty() { "Deleted webhook" } else { webhook.name.as_str() }
+    if webhook.settings.name.is_empty() { "Deleted webhook" } else { webhook.settings.name.as_str() }
 }
 
 fn gone(webhook: &DeletedWebhook, frame: &Frame, left: &str) -> Markup {
     html! {
-        div.title { div { h1 { (foreign(name_of(webhook))) } p.url { (foreign(&webhook.url)) } } }
+        div.title { div { h1 { (foreign(name_of(webhook))) } p.url { (foreign(&webhook.settings.url)) } } }
         div.banner.idle #health data-live="" {
             p {
                 "Deleted by " (foreign(&webhook.user)) " " (relative(webhook.deleted_at, frame.now))
@@ -135,11 +135,11 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
     html! {
         div.title {
             div {
-                h1 { (foreign(&webhook.name)) }
-                p.url { span #address { (foreign(&webhook.url)) } " " (copy("address", "Copy", "Copy the URL")) }
+                h1 { (foreign(&webhook.settings.name)) }
+                p.url { span #address { (foreign(&webhook.settings.url)) } " " (copy("address", "Copy", "Copy the URL")) }
             }
             div.actions {
-                @if webhook.is_active {
+                @if webhook.settings.is_active {
                     form.row method="post" action=(Paths::of_webhook(id, "test")) { (token(frame)) (event_types(webhook)) button { "Send a test" } }
                 } @else {
                     (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
@@ -156,9 +156,9 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
 /// The choice of a test's event type, where there is one.
 pub(crate) fn event_types(webhook: &Webhook) -> Markup {
     html! {
-        @if webhook.events.len() > 1 {
+        @if webhook.settings.events.len() > 1 {
             select name="event_type" aria-label="Event type of the test" {
-                @for event_type in &webhook.events { option value=(event_type.as_str()) { (event_type) } }
+                @for event_type in &webhook.settings.events { option value=(event_type.as_str()) { (event_type) } }
             }
         }
     }

@@ -118,8 +118,8 @@ fn entry(listed: &Listed, frame: &Frame) -> Markup {
     html! {
         li #{ "w" (webhook.id) } class=(health.class()) {
             div.who {
-                h2 { (health.mark()) a href=(Paths::webhook(webhook.id)) { (shortened(&webhook.name)) } }
-                p.url { (shortened(&webhook.url)) }
+                h2 { (health.mark()) a href=(Paths::webhook(webhook.id)) { (shortened(&webhook.settings.name)) } }
+                p.url { (shortened(&webhook.settings.url)) }
             }
             p.health { (health::words(webhook, frame.now)) }
             div.day { (chart::spark(hours)) p { (day(hours)) } }
@@ -155,7 +155,7 @@ fn empty() -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use ledger::Backlog;
+    use ledger::{Backlog, WebhookHealth, WebhookSettings};
     use time::Duration;
 
     use super::*;
@@ -172,15 +172,19 @@ mod tests {
             is_queued: true,
         };
         for c in ["\"", "\u{61c}", "漢"] {
-            let webhook = Webhook {
+            let settings = WebhookSettings {
                 name: c.repeat(255),
                 url: format!("https://example.com/{}", c.repeat(2_000)),
+                ..webhook().settings
+            };
+            let health = WebhookHealth {
                 failure_count: 7,
                 failing_since: Some(NOW),
-                last_failure: Some((NOW, c.repeat(300))),
-                backlog,
-                ..webhook()
+                last_failure_at: Some(NOW),
+                last_failure: Some(c.repeat(300)),
+                ..WebhookHealth::default()
             };
+            let webhook = Webhook { settings, health, backlog, ..webhook() };
             let hour =
                 |hour| Bar { from: NOW + Duration::HOUR * hour, succeeded: 100_000, failed: 90_000, dropped: 40_000 };
             let listed = Listed { webhook, hours: (0..24).map(hour).collect() };

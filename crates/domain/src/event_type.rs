@@ -5,6 +5,8 @@ use strum::{Display, EnumString, IntoStaticStr};
 
 /// What happened in the tenant's account. There are exactly seven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Display, EnumString, IntoStaticStr)]
+#[cfg_attr(feature = "diesel", derive(diesel::expression::AsExpression, diesel::deserialize::FromSqlRow))]
+#[cfg_attr(feature = "diesel", diesel(sql_type = diesel::sql_types::Text))]
 #[strum(parse_err_fn = unknown, parse_err_ty = UnknownEventType)]
 pub enum EventType {
     /// A quote is closed (finalized and sent to the client).

@@ -3,6 +3,8 @@
 mod address;
 mod answer;
 pub mod catalogue;
+#[cfg(feature = "diesel")]
+mod columns;
 mod destinations;
 mod duration_bucket;
 mod end;

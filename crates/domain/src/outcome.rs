@@ -4,6 +4,8 @@ use strum::{Display, EnumString, IntoStaticStr};
 
 /// Why an attempt succeeded or failed. A closed set, fit for a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[cfg_attr(feature = "diesel", derive(diesel::expression::AsExpression, diesel::deserialize::FromSqlRow))]
+#[cfg_attr(feature = "diesel", diesel(sql_type = diesel::sql_types::Text))]
 #[strum(serialize_all = "snake_case")]
 pub enum OutcomeClass {
     /// The receiver answered 2xx.

@@ -7,6 +7,8 @@ use crate::{Job, OutcomeClass, RetrySchedule};
 
 /// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[cfg_attr(feature = "diesel", derive(diesel::expression::AsExpression, diesel::deserialize::FromSqlRow))]
+#[cfg_attr(feature = "diesel", diesel(sql_type = diesel::sql_types::Text))]
 #[strum(serialize_all = "snake_case")]
 pub enum DeliveryState {
     /// No attempt has been made.

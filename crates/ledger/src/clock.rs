@@ -2,14 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::{
-    prelude::*,
-    sql_types::{Bool, Timestamptz},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 
-use crate::{connect::read_only, error::LedgerError, pool::Ledger};
+use crate::{connect::read_only, error::LedgerError, pool::Ledger, statement};
 
 /// A reading of the database's clock.
 #[derive(Clone, Copy, Debug)]
@@ -24,14 +21,6 @@ pub struct ClockReading {
     pub round_trip: Duration,
 }
 
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = Timestamptz)]
-    now: OffsetDateTime,
-    #[diesel(sql_type = Bool)]
-    is_read_only: bool,
-}
-
 /// Each transaction on a standby is read-only too.
 const READ: &str = "SELECT clock_timestamp() AS now, current_setting('transaction_read_only')::boolean AS is_read_only";
 
@@ -39,7 +28,7 @@ const READ: &str = "SELECT clock_timestamp() AS now, current_setting('transactio
 pub(crate) mod sql {
     diesel::define_sql_function! {
         /// When the transaction began, by the database's clock.
-        fn now() -> Timestamptz;
+        fn now() -> diesel::sql_types::Timestamptz;
     }
 }
 
@@ -56,13 +45,13 @@ impl Ledger {
     pub async fn clock(&self) -> Result<ClockReading, LedgerError> {
         self.run("clock", async |conn| {
             let (began, local) = (Instant::now(), OffsetDateTime::now_utc());
-            let row: Row = diesel::sql_query(READ).get_result(conn).await?;
+            let (database, is_read_only) = statement::sql(READ).value(conn).await?;
             let round_trip = began.elapsed();
-            if row.is_read_only {
+            if is_read_only {
                 return Err(read_only());
             }
             let half = round_trip / 2;
-            Ok(ClockReading { database: row.now, local: local + half, at: began + half, round_trip })
+            Ok(ClockReading { database, local: local + half, at: began + half, round_trip })
         })
         .await
     }

@@ -2,10 +2,7 @@
 
 use std::collections::HashMap;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{BigInt, Binary, Bool, Text, Uuid as SqlUuid},
-};
+use diesel::sql_types::{Binary, Text, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::WebhookId;
 use uuid::Uuid;
@@ -15,6 +12,7 @@ use crate::{
     error::LedgerError,
     pool::Ledger,
     secrets::{SealedSecret, SecretKeys, UnsealError},
+    statement::sql,
 };
 
 /// Secrets that one step reads.
@@ -60,27 +58,8 @@ pub struct Unopened {
     pub error: UnsealError,
 }
 
-#[derive(QueryableByName)]
-struct UseRow {
-    #[diesel(sql_type = Text)]
-    key_id: String,
-    #[diesel(sql_type = BigInt)]
-    secrets: i64,
-    #[diesel(sql_type = BigInt)]
-    of_deleted: i64,
-}
-
-#[derive(QueryableByName)]
-struct SecretRow {
-    #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
-    #[diesel(sql_type = Text)]
-    key_id: String,
-    #[diesel(sql_type = Binary)]
-    sealed: Vec<u8>,
-    #[diesel(sql_type = Bool)]
-    is_configured: bool,
-}
+/// A webhook with its secret: the key, the sealed bytes, and whether the key is configured.
+type SecretRow = (WebhookId, String, Vec<u8>, bool);
 
 // Changes only secrets that are still as they were read, in the order of ids, so that two runs never deadlock.
 batch_statement! {
@@ -100,25 +79,24 @@ impl Ledger {
                       FROM (SELECT *, row_number() OVER (PARTITION BY secret_key_id ORDER BY id DESC) AS number \
                             FROM webhooks) AS numbered WHERE number <= $2";
         let ids: Vec<&str> = keys.ids().collect();
-        let latest =
-            diesel::sql_query(latest).bind::<diesel::sql_types::Array<Text>, _>(&ids).bind::<BigInt, _>(STEP as i64);
-        let latest: Vec<SecretRow> = self.run("keys_used", async |conn| latest.load(conn).await).await?;
+        let latest = sql(latest).bind(&ids).bind(STEP as i64);
+        let latest: Vec<SecretRow> = self.run("keys_used", async |conn| latest.values(conn).await).await?;
         let mut unopened = HashMap::<String, u64>::new();
-        for row in latest.into_iter().filter(|row| row.is_configured) {
-            let secret = SealedSecret { key_id: row.key_id, sealed: row.sealed };
-            if keys.open(row.id.into(), &secret).is_err() {
+        for (webhook, key_id, sealed, _) in latest.into_iter().filter(|(.., is_configured)| *is_configured) {
+            let secret = SealedSecret { key_id, sealed };
+            if keys.open(webhook, &secret).is_err() {
                 *unopened.entry(secret.key_id).or_default() += 1;
             }
         }
         let count = "SELECT secret_key_id AS key_id, count(*) AS secrets, count(deleted_at) AS of_deleted \
                      FROM webhooks GROUP BY secret_key_id ORDER BY secret_key_id";
-        let rows: Vec<UseRow> = self.run("keys_used", async |conn| diesel::sql_query(count).load(conn).await).await?;
+        let rows = self.run("keys_used", async |conn| sql(count).values(conn).await).await?;
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
-        let used = |row: UseRow| KeyUse {
-            unopened: unopened.get(&row.key_id).copied().unwrap_or_default(),
-            key_id: row.key_id,
-            secrets: number(row.secrets),
-            of_deleted: number(row.of_deleted),
+        let used = |(key_id, secrets, of_deleted): (String, i64, i64)| KeyUse {
+            unopened: unopened.get(&key_id).copied().unwrap_or_default(),
+            key_id,
+            secrets: number(secrets),
+            of_deleted: number(of_deleted),
         };
         Ok(rows.into_iter().map(used).collect())
     }
@@ -135,22 +113,17 @@ impl Ledger {
                     FROM webhooks WHERE id > $1 AND secret_key_id <> $2 ORDER BY id LIMIT $4";
         let ids: Vec<&str> = keys.ids().collect();
         let first = keys.ids().next().unwrap_or_default();
-        let read = diesel::sql_query(read)
-            .bind::<SqlUuid, _>(after)
-            .bind::<Text, _>(first)
-            .bind::<diesel::sql_types::Array<Text>, _>(&ids)
-            .bind::<BigInt, _>(STEP as i64);
-        let rows: Vec<SecretRow> = self.run("secrets_reseal", async |conn| read.load(conn).await).await?;
-        let last = rows.last().filter(|_| rows.len() == STEP).map(|row| row.id);
+        let read = sql(read).bind(after).bind(first).bind(&ids).bind(STEP as i64);
+        let rows: Vec<SecretRow> = self.run("secrets_reseal", async |conn| read.values(conn).await).await?;
+        let last = rows.last().filter(|_| rows.len() == STEP).map(|(webhook, ..)| *webhook);
         let (mut statement, mut unopened) = (Reseal::default(), Vec::new());
-        for row in rows.into_iter().filter(|row| row.is_configured) {
-            let webhook = WebhookId::from(row.id);
-            let was = SealedSecret { key_id: row.key_id, sealed: row.sealed };
+        for (webhook, key_id, sealed, _) in rows.into_iter().filter(|(.., is_configured)| *is_configured) {
+            let was = SealedSecret { key_id, sealed };
             match keys.open(webhook, &was) {
                 Ok(secret) => {
                     let SealedSecret { key_id, sealed } =
                         keys.seal(webhook, &secret).map_err(|_| LedgerError::Randomness)?;
-                    statement.push(row.id, was.sealed, key_id, sealed);
+                    statement.push(webhook.as_uuid(), was.sealed, key_id, sealed);
                 }
                 Err(error) => unopened.push(Unopened { webhook, error }),
             }
@@ -166,7 +139,7 @@ impl Ledger {
             unopened.clear();
             return Ok(Resealed { resealed: resealed.len() as u64, unopened, reached: Some(after.into()) });
         }
-        Ok(Resealed { resealed: tried as u64, unopened, reached: last.map(WebhookId::from) })
+        Ok(Resealed { resealed: tried as u64, unopened, reached: last })
     }
 }
 

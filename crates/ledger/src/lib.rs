@@ -16,6 +16,8 @@ mod row_fault;
 mod schema;
 mod secrets;
 mod session;
+mod settings;
+mod statement;
 mod tables;
 mod timings;
 mod turns;
@@ -28,7 +30,7 @@ pub use admin::{
     deletions::DeletedWebhook,
     deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
     erasure::{Erased, Erasure, erased_tables},
-    events::{Absence, EventAtWebhook, EventDelivery, FoundEvent, FoundEvents},
+    events::{Absence, EventAtWebhook, FoundEvent, FoundEvents},
     history::{Action, Actor},
     outbox::{LEASE, OutboxBatch, Promised},
     records::HistoryEntry,
@@ -39,7 +41,7 @@ pub use admin::{
     tasks::{Running, Step},
     tenants::{Counted, SETTLING, TenantCondition},
     test_deliveries::TestDelivery,
-    webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookChange},
+    webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookHealth},
 };
 pub use clock::ClockReading;
 pub use error::{LedgerError, TlsOptionError};
@@ -53,6 +55,7 @@ pub use keys::{KeyUse, Resealed, Unopened};
 pub use pool::{Connections, Ledger, PATIENCE};
 pub use schema::{MigrationsSeen, SchemaState};
 pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
+pub use settings::WebhookSettings;
 pub use upkeep::{
     condition::{
         ConnectionsSeen, DaysSeen, GenerationSeen, ServerCondition,

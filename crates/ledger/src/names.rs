@@ -1,31 +1,63 @@
-//! Enums that are stored by their names. An unknown name, of a later version, is an error.
+//! Values that a later version has stored. A list leaves their rows out.
 
-use std::{error::Error, str::FromStr};
+use std::{error::Error, pin::pin, str::FromStr};
 
 use diesel::{
-    deserialize::{self, FromSql, FromSqlRow},
-    pg::{Pg, PgValue},
-    sql_types::Text,
+    deserialize,
+    pg::PgValue,
+    result::{Error as QueryError, QueryResult},
 };
-use domain::OutcomeClass;
+use diesel_async::{AsyncPgConnection, RunQueryDsl, methods::LoadQuery};
+use futures_util::StreamExt;
 
-/// Reads the value of a stored name.
+/// Reads the value of a stored name. An unknown name is an error.
 pub(crate) fn named<T: FromStr<Err: Error + Send + Sync + 'static>>(name: &PgValue<'_>) -> deserialize::Result<T> {
     Ok(std::str::from_utf8(name.as_bytes())?.parse()?)
 }
 
-/// A stored [`OutcomeClass`]: `deserialize_as = StoredOutcome`.
-#[derive(FromSqlRow)]
-pub(crate) struct StoredOutcome(OutcomeClass);
+/// The values of a row, unless this version does not know one of them.
+pub(crate) fn known<T>(row: deserialize::Result<T>) -> Option<T> {
+    row.inspect_err(|error| tracing::warn!(error = &**error as &dyn Error, "a row is left out of a list")).ok()
+}
 
-impl FromSql<Text, Pg> for StoredOutcome {
-    fn from_sql(name: PgValue<'_>) -> deserialize::Result<Self> {
-        named(&name).map(Self)
+/// Loads the rows whose values this version knows.
+pub(crate) async fn load_known<'query, T: Send>(
+    query: impl LoadQuery<'query, AsyncPgConnection, T> + 'query,
+    conn: &mut AsyncPgConnection,
+) -> QueryResult<Vec<T>> {
+    load_counted(query, conn).await.map(|(known, _)| known)
+}
+
+/// Loads a page of rows whose values this version knows: fewer than `most` only if there are no further ones.
+pub(crate) async fn load_page<'query, T: Send, Q: LoadQuery<'query, AsyncPgConnection, T> + 'query>(
+    most: u16,
+    query: impl Fn(i64) -> Q,
+    conn: &mut AsyncPgConnection,
+) -> QueryResult<Vec<T>> {
+    let mut limit = i64::from(most);
+    loop {
+        let (mut known, count) = load_counted(query(limit), conn).await?;
+        if known.len() >= usize::from(most) || count < limit {
+            known.truncate(most.into());
+            return Ok(known);
+        }
+        limit += i64::from(most);
     }
 }
 
-impl From<StoredOutcome> for OutcomeClass {
-    fn from(stored: StoredOutcome) -> Self {
-        stored.0
+/// Loads the rows whose values this version knows. Returns them with the count of all rows.
+async fn load_counted<'query, T: Send>(
+    query: impl LoadQuery<'query, AsyncPgConnection, T> + 'query,
+    conn: &mut AsyncPgConnection,
+) -> QueryResult<(Vec<T>, i64)> {
+    let mut rows = pin!(query.load_stream::<T>(conn).await?);
+    let (mut found, mut count) = (Vec::new(), 0);
+    while let Some(row) = rows.next().await {
+        count += 1;
+        match row {
+            Err(QueryError::DeserializationError(error)) => found.extend(known(Err(error))),
+            row => found.push(row?),
+        }
     }
+    Ok((found, count))
 }

@@ -2,12 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use diesel::{
-    QueryResult, QueryableByName,
-    migration::MigrationSource,
-    sql_types::{Bool, Text},
-};
-use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel::{QueryResult, migration::MigrationSource};
+use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, SimpleAsyncConnection};
 use diesel_migrations::MigrationHarness;
 
 use crate::{
@@ -15,6 +11,7 @@ use crate::{
     error::LedgerError,
     migrations::Migrations,
     pool::Ledger,
+    statement::sql,
     upkeep::partitions::{around, make_partitions},
 };
 
@@ -136,7 +133,7 @@ impl Ledger {
         conn.batch_execute("SET statement_timeout = 0").await?;
         // Polls: waiting in a statement would hold a snapshot, and building an index waits for those.
         let lock = format!("SELECT pg_try_advisory_lock({SCHEMA_LOCK}) AS had");
-        while !diesel::sql_query(&lock).get_result::<Lock>(&mut conn).await?.had {
+        while !sql(&lock).value::<bool>(&mut conn).await? {
             tokio::time::sleep(LOOK).await;
         }
         let seen = self.migrations.compared(&versions(&mut conn).await?)?;
@@ -178,26 +175,13 @@ impl Migrations {
     }
 }
 
-#[derive(QueryableByName)]
-struct Lock {
-    #[diesel(sql_type = Bool)]
-    had: bool,
-}
-
-#[derive(QueryableByName)]
-struct Version {
-    #[diesel(sql_type = Text)]
-    version: String,
-}
-
 /// The versions of the migrations that the database has.
 async fn versions(conn: &mut AsyncPgConnection) -> QueryResult<Vec<String>> {
     let exists = "SELECT relname::text AS version FROM pg_class WHERE oid = to_regclass('__diesel_schema_migrations')";
-    if diesel::sql_query(exists).load::<Version>(conn).await?.is_empty() {
+    if sql(exists).values::<String>(conn).await?.is_empty() {
         return Ok(Vec::new());
     }
-    let read = diesel::sql_query("SELECT version::text FROM __diesel_schema_migrations");
-    Ok(read.load::<Version>(conn).await?.into_iter().map(|row| row.version).collect())
+    sql("SELECT version::text FROM __diesel_schema_migrations").values(conn).await
 }
 
 /// Applies the missing migrations in the order of their versions. Returns the versions.

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use diesel::Insertable;
 use domain::WebhookId;
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -11,6 +12,8 @@ use ring::{
 };
 use signing::SigningSecret;
 use zeroize::Zeroizing;
+
+use crate::tables::webhooks;
 
 /// The operator's keys. The first one seals, every one opens.
 pub struct SecretKeys {
@@ -30,11 +33,14 @@ pub enum SecretKeysError {
 }
 
 /// A secret as it is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Insertable)]
+#[diesel(table_name = webhooks)]
 pub struct SealedSecret {
     /// The key that sealed it.
+    #[diesel(column_name = secret_key_id)]
     pub key_id: String,
     /// Nonce, ciphertext and tag.
+    #[diesel(column_name = secret_sealed)]
     pub sealed: Vec<u8>,
 }
 

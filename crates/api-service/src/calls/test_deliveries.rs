@@ -19,7 +19,7 @@ pub(crate) async fn send(
     trace: Trace,
 ) -> Result<Delivery, ApiError> {
     let webhook = webhooks::find(caller, id).await?;
-    let event_type = subscribed(wish, &webhook.events)?;
+    let event_type = subscribed(wish, &webhook.settings.events)?;
     let event = sample(event_type, caller.admin.tenant, trace)?;
     let delivery = match caller.ledger.test_create(&caller.admin, &event, id).await.map_err(ApiError::of_change)? {
         TestDelivery::NotFound => return Err(ApiError::NotFound),

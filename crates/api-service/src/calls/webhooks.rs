@@ -1,28 +1,28 @@
 //! Registering, finding, changing and deleting webhooks, and cancelling waiting deliveries.
 
 use domain::WebhookId;
-use ledger::{Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Webhook, WebhookChange};
+use ledger::{Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Registration, Webhook, WebhookSettings};
 use signing::SigningSecret;
 
-use crate::{caller::Caller, problem::ApiError, request::Registration};
+use crate::{caller::Caller, problem::ApiError, request::Checked};
 
 /// Registers a webhook, and returns its secret with it.
 pub(crate) async fn register(
     caller: &Caller,
     id: WebhookId,
-    Registration { name, url, events }: Registration,
+    settings: WebhookSettings,
 ) -> Result<(Webhook, SigningSecret), ApiError> {
     let tenant = caller.admin.tenant;
     let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
     let secret =
         caller.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
-    let new = NewWebhook { id, name, url: url.as_str().to_owned(), events, secret };
+    let new = NewWebhook { id, settings, secret };
     let webhook =
         match caller.ledger.webhook_create(&caller.admin, &new, caller.most).await.map_err(ApiError::of_change)? {
-            ledger::Registration::Made(webhook) => webhook,
-            ledger::Registration::Exists => return Err(ApiError::RegisteredBefore),
-            ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
-            ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
+            Registration::Made(webhook) => webhook,
+            Registration::Exists => return Err(ApiError::RegisteredBefore),
+            Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
+            Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
         };
     tracing::info!(webhook = %id, %tenant, "a webhook was registered");
     Ok((*webhook, signing_secret))
@@ -43,14 +43,19 @@ pub(crate) async fn deleted(caller: &Caller, id: WebhookId) -> Result<DeletedWeb
     caller.ledger.webhook_deleted(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
 }
 
-/// Changes the given fields. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
-pub(crate) async fn change(caller: &Caller, id: WebhookId, change: &WebhookChange) -> Result<Webhook, ApiError> {
+/// Changes settings. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
+pub(crate) async fn change(
+    caller: &Caller,
+    id: WebhookId,
+    change: impl FnOnce(&mut WebhookSettings) -> Checked<()> + Send,
+) -> Result<Webhook, ApiError> {
     let changed = caller.ledger.webhook_change(&caller.admin, id, change).await.map_err(ApiError::of_change)?;
-    let webhook = changed.ok_or(ApiError::NotFound)?;
-    if change.is_active == Some(true) {
+    let webhook = changed.map_err(ApiError::Fields)?.ok_or(ApiError::NotFound)?;
+    let is_active = webhook.settings.is_active;
+    if is_active {
         caller.wakes.activations.notify_one();
     }
-    tracing::info!(webhook = %id, tenant = %caller.admin.tenant, is_active = webhook.is_active, "a webhook was changed");
+    tracing::info!(webhook = %id, tenant = %caller.admin.tenant, is_active, "a webhook was changed");
     Ok(webhook)
 }
 

@@ -17,8 +17,8 @@ pub(crate) struct Body<T>(pub(super) T);
 impl FromBody for () {
     const NEED: Need = Need::Optional;
 
-    fn read(members: &Members, _: &Rules) -> Checked<Self> {
-        Fields::of(members).finish(&[], Some(()))
+    fn read(members: Members, _: &Rules) -> Checked<Self> {
+        Fields::check(&members, |_| Some(()))
     }
 }
 
@@ -31,7 +31,7 @@ impl<T: FromBody> FromRequest for Body<T> {
         Box::pin(async move {
             let (request, state, payload) = parts.await?;
             let members = members(request.headers(), payload, state.body_limit, T::NEED).await?;
-            Ok(Self(T::read(&members, &state.rules).map_err(ApiError::Fields)?))
+            Ok(Self(T::read(members, &state.rules).map_err(ApiError::Fields)?))
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use actix_web::HttpResponse;
 use domain::{EventId, time_text::written};
-use ledger::{Absence, EventAtWebhook, EventDelivery, FoundEvent};
+use ledger::{Absence, Delivery, EventAtWebhook, FoundEvent};
 use serde_json::{Value, json};
 
 use crate::{
@@ -42,7 +42,7 @@ fn at_webhook(at: &EventAtWebhook) -> Value {
     })
 }
 
-fn delivery(delivery: &EventDelivery) -> Value {
+fn delivery(delivery: &Delivery) -> Value {
     json!({
         "id": delivery.id,
         "state": delivery.state.as_str(),

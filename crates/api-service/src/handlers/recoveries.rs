@@ -15,15 +15,8 @@ use crate::{
         webhooks,
     },
     problem::{Answer, ApiError},
-    request::{Checked, FromBody, Id, Members, RecoveryRequest},
-    state::Rules,
+    request::{Id, RecoveryRequest},
 };
-
-impl FromBody for RecoveryRequest {
-    fn read(members: &Members, _: &Rules) -> Checked<Self> {
-        Self::read(members)
-    }
-}
 
 /// Begins a recovery, or answers only with how many deliveries one would send.
 pub(crate) async fn begin(caller: Caller, Id(webhook): Id<WebhookId>, Body(request): Body<RecoveryRequest>) -> Answer {

@@ -18,10 +18,8 @@ pub(crate) struct Wish(Option<EventType>);
 impl FromBody for Wish {
     const NEED: Need = Need::Optional;
 
-    fn read(members: &Members, _: &Rules) -> Checked<Self> {
-        let mut fields = Fields::of(members);
-        let wish = fields.optional("event_type", |value| event_type("event_type", value));
-        fields.finish(&["event_type"], Some(Self(wish)))
+    fn read(members: Members, _: &Rules) -> Checked<Self> {
+        Fields::check(&members, |fields| Some(Self(fields.optional("event_type", event_type))))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::{WebhookId, time_text::written};
-use ledger::{Backlog, Page, Webhook, WebhookChange};
+use ledger::{Backlog, Page, Webhook, WebhookHealth, WebhookSettings};
+use serde::Serialize;
 use serde_json::{Value, json};
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::body::Body;
@@ -12,13 +12,13 @@ use crate::{
     caller::Caller,
     calls::webhooks,
     problem::Answer,
-    request::{Id, List, Query, Registration, cut},
+    request::{Change, Id, List, Query, change as change_settings, cut},
 };
 
 /// Registers a webhook. Only this answer holds its secret.
-pub(crate) async fn create(caller: Caller, Body(registration): Body<Registration>) -> Answer {
+pub(crate) async fn create(caller: Caller, Body(settings): Body<WebhookSettings>) -> Answer {
     let id = WebhookId::from(Uuid::now_v7());
-    let (webhook, secret) = webhooks::register(&caller, id, registration).await?;
+    let (webhook, secret) = webhooks::register(&caller, id, settings).await?;
     let mut created = view(&webhook);
     created["signing_secret"] = secret.expose().into();
     Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
@@ -38,8 +38,9 @@ pub(crate) async fn read(caller: Caller, Id(id): Id<WebhookId>) -> Answer {
 }
 
 /// Changes the given fields.
-pub(crate) async fn change(caller: Caller, Id(id): Id<WebhookId>, Body(change): Body<WebhookChange>) -> Answer {
-    Ok(HttpResponse::Ok().json(view(&webhooks::change(&caller, id, &change).await?)))
+pub(crate) async fn change(caller: Caller, Id(id): Id<WebhookId>, Body(Change(members)): Body<Change>) -> Answer {
+    let changed = webhooks::change(&caller, id, |settings| change_settings(&members, &caller.rules, settings)).await?;
+    Ok(HttpResponse::Ok().json(view(&changed)))
 }
 
 /// Deletes a webhook.
@@ -55,24 +56,31 @@ pub(crate) async fn cancel(caller: Caller, Id(webhook): Id<WebhookId>, Body(()):
 }
 
 /// A webhook without its secret (specification, section 2.1).
+#[derive(Serialize)]
+struct View<'a> {
+    id: WebhookId,
+    #[serde(flatten)]
+    settings: &'a WebhookSettings,
+    #[serde(flatten)]
+    state: Value,
+}
+
 fn view(webhook: &Webhook) -> Value {
     let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued } = webhook.backlog;
-    let failure = |(at, error): &(OffsetDateTime, String)| json!({"at": written(*at), "error": error});
-    json!({
-        "id": webhook.id,
-        "name": webhook.name,
-        "url": webhook.url,
-        "events": webhook.events,
-        "is_active": webhook.is_active,
+    let WebhookHealth { last_success_at, failure_count, failing_since, last_failure_at, last_failure } =
+        &webhook.health;
+    let failure = |(at, error)| json!({"at": written(at), "error": error});
+    let state = json!({
         "created_at": written(webhook.created_at),
         "updated_at": written(webhook.updated_at),
-        "last_success_at": webhook.last_success_at.and_then(written),
-        "failure_count": webhook.failure_count,
-        "failing_since": webhook.failing_since.and_then(written),
-        "last_failure": webhook.last_failure.as_ref().map(failure),
+        "last_success_at": last_success_at.and_then(written),
+        "failure_count": failure_count,
+        "failing_since": failing_since.and_then(written),
+        "last_failure": last_failure_at.zip(last_failure.as_ref()).map(failure),
         "next_attempt_at": next_attempt_at.and_then(written),
         "deliveries": {"waiting": waiting, "dropped": dropped, "skipped": skipped},
         "is_cancelling": is_cancelling,
         "is_queued": is_queued,
-    })
+    });
+    json!(View { id: webhook.id, settings: &webhook.settings, state })
 }

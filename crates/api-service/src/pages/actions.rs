@@ -3,20 +3,19 @@
 use std::collections::HashSet;
 
 use actix_web::{HttpResponse, http::StatusCode};
-use console::{Done, Fault, Frame, Paths, Registered, Settings, WebhookForm};
-use domain::{DeliveryId, EventType, WebhookId, visible};
-use ledger::{Actor, NewRecovery, Recoverable, Recovery, WebhookChange};
+use console::{Done, Fault, Frame, Paths, Registered, Settings};
+use domain::{DeliveryId, WebhookId, visible};
+use ledger::{Actor, NewRecovery, Recoverable, Recovery, Webhook, WebhookSettings};
 use ring::digest::{SHA256, digest};
-use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use uuid::{Builder, Uuid};
 
 use super::{
-    form::{Fields, Form},
+    form::{Edited, Fields, Form},
     html,
     request::Asked,
     see_other,
-    views::{faults, recover_page, recovery_request},
+    views::recover_page,
 };
 use crate::{
     caller::Caller,
@@ -27,13 +26,9 @@ use crate::{
     },
     docs::RECEIVERS,
     problem::{Answer, ApiError},
-    request::{FromBody, Id, Registration, event_type},
+    request::{Given, Id, change as change_settings, event_type, recovery, registration},
     span::Trace,
 };
-
-/// How many characters of a field are shown again.
-const LONGEST: usize = 2_500;
-const LONGEST_TIME: usize = 64;
 
 /// How long a form of registration may be open.
 const OPEN: Duration = Duration::days(2);
@@ -41,28 +36,29 @@ const OPEN: Duration = Duration::days(2);
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
 pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer {
     let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
-    let registration = match Registration::read(&form.webhook(), &caller.rules) {
-        Ok(registration) => registration,
+    let settings = match registration(&*form, &caller.rules) {
+        Ok(settings) => settings,
         Err(violations) => {
-            let again = filled_in(&form, violations);
+            let again = form.filled_in(violations);
             return Ok(html(StatusCode::UNPROCESSABLE_ENTITY, again.registration(&asked.frame, number)));
         }
     };
-    let set = |events: &[EventType]| events.iter().copied().collect::<HashSet<_>>();
-    let wanted = (registration.name.clone(), registration.url.as_str().to_owned(), set(&registration.events));
+    let mut wanted = settings.clone();
     let id = id_of_form(&caller.admin, number);
-    match webhooks::register(&caller, id, registration).await {
+    match webhooks::register(&caller, id, settings).await {
         Ok((webhook, secret)) => {
             let page = Registered { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
         Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
-            Ok(webhook)
-                if (&webhook.name, &webhook.url, &set(&webhook.events)) != (&wanted.0, &wanted.1, &wanted.2) =>
-            {
-                Ok(filled_in_anew(&asked.frame, &form, &webhook.name))
+            Ok(Webhook { settings: registered, .. }) => {
+                wanted.is_active = registered.is_active;
+                match wanted.changes(&registered).is_empty() {
+                    true => Ok(done(&Paths::webhook(id), Done::Registered)),
+                    false => Ok(filled_in_anew(&asked.frame, &form, &registered.name)),
+                }
             }
-            Ok(_) | Err(ApiError::NotFound) => Ok(done(&Paths::webhook(id), Done::Registered)),
+            Err(ApiError::NotFound) => Ok(done(&Paths::webhook(id), Done::Registered)),
             Err(error) => Err(error),
         },
         Err(error) => Err(error),
@@ -71,7 +67,7 @@ pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer
 
 /// A form that has registered a webhook and was filled in anew, with another number.
 fn filled_in_anew(frame: &Frame, form: &Fields, registered: &str) -> HttpResponse {
-    let mut again = filled_in(form, Vec::new());
+    let mut again = form.filled_in(Vec::new());
     again.faults.push(Fault {
         field: String::new(),
         message: format!(
@@ -103,41 +99,17 @@ fn is_recent(form: &Uuid) -> bool {
     made.is_some_and(|made| (OffsetDateTime::now_utc() - made).abs() < OPEN)
 }
 
-/// The form as it was filled in, with what is wrong beside its fields.
-fn filled_in(form: &Fields, violations: Vec<crate::violation::Violation>) -> WebhookForm {
-    WebhookForm { faults: faults(violations), ..fields(form, "") }
-}
-
-/// The fields of a webhook with this prefix, as far as they can be shown again.
-fn fields(form: &Fields, prefix: &str) -> WebhookForm {
-    let text = |field: &str| beginning(form.first(&format!("{prefix}{field}")), LONGEST);
-    let events: HashSet<&str> = form.all(&format!("{prefix}events")).collect();
-    let known = EventType::ALL.iter().map(|event_type| event_type.as_str());
-    WebhookForm {
-        name: text("name"),
-        url: text("url"),
-        events: known.filter(|name| events.contains(name)).map(str::to_owned).collect(),
-        faults: Vec::new(),
-    }
-}
-
-fn beginning(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
-}
-
-/// Changes name, URL and events.
+/// Changes the settings that the form has.
 pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
-    match WebhookChange::read(&form.webhook_changes(), &caller.rules) {
-        Ok(change) => {
-            webhooks::change(&caller, id, &change).await?;
-            Ok(done(&Paths::of_webhook(id, "settings"), Done::Changed))
-        }
-        Err(violations) => {
+    let shown = form.shown();
+    let edited = Edited::of(&form, &shown);
+    match webhooks::change(&caller, id, |settings| change_settings(&edited, &caller.rules, settings)).await {
+        Err(ApiError::Fields(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
-            let (shown, form) = (fields(&form, "shown_"), filled_in(&form, violations));
-            let page = Settings { webhook, form, shown, kept_days: caller.kept_days() };
+            let page = Settings { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
+        changed => changed.map(|_| done(&Paths::of_webhook(id, "settings"), Done::Changed)),
     }
 }
 
@@ -154,8 +126,11 @@ pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> 
 }
 
 async fn switch(caller: &Caller, id: WebhookId, is_active: bool) -> Result<(), ApiError> {
-    let change = WebhookChange { is_active: Some(is_active), ..WebhookChange::default() };
-    webhooks::change(caller, id, &change).await.map(|_| ())
+    let switch = |settings: &mut WebhookSettings| {
+        settings.is_active = is_active;
+        Ok(())
+    };
+    webhooks::change(caller, id, switch).await.map(|_| ())
 }
 
 /// Cancels what waits, once that is confirmed.
@@ -185,7 +160,7 @@ pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) ->
 pub(super) async fn test(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, form: Form) -> Answer {
     let wish = match form.first("event_type") {
         "" => None,
-        name => Some(event_type("event_type", &Value::from(name)).map_err(ApiError::Fields)?),
+        name => Some(event_type("event_type", &Given::Form(vec![name])).map_err(ApiError::Fields)?),
     };
     let delivery = test_deliveries::send(&caller, id, wish, trace).await?;
     Ok(done(&Paths::delivery(id, delivery.id), Done::Tested))
@@ -199,8 +174,7 @@ pub(super) async fn resend(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): I
 
 /// Begins a recovery, or leads to the one that is running.
 pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
-    let states = form.all("states").map(str::to_owned).collect::<Vec<_>>();
-    match recovery_request(form.first("since"), form.first("until"), &states) {
+    match recovery(&*form) {
         Ok(wanted) => {
             Ok(match recoveries::begin(&caller, id, &wanted).await? {
                 Beginning::Running(other) if !is_of(&other, &wanted) => {
@@ -213,9 +187,7 @@ pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked,
             })
         }
         Err(violations) => {
-            let given = |field| beginning(form.first(field), LONGEST_TIME);
-            let given = (given("since"), given("until"), states);
-            let page = recover_page(&caller, id, given, Err(violations)).await?;
+            let page = recover_page(&caller, id, &form, Err(violations)).await?;
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
     }

@@ -8,19 +8,24 @@ use actix_web::{
     http::header::CONTENT_TYPE,
     web::{self, Data},
 };
+use console::{Fault, WebhookForm};
 use domain::TenantId;
-use ledger::Actor;
+use ledger::{Actor, WebhookSettings};
 use ring::hmac;
-use serde_json::Value;
 use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::{
     authentication::SessionId,
     problem::ApiError,
-    request::{Members, read_body},
+    request::{Checked, Given, Source, read_body},
     state::State,
+    violation::{LISTED, Violation},
 };
+
+/// How many characters of a field are shown again, and the bytes of what was shown at first.
+const LONGEST: usize = 2_500;
+const LONGEST_SHOWN: usize = 16 * 1024;
 
 /// The text that the token signs, before the tenant: a session may change its organization. The key is the id of the session
 /// that let the request pass.
@@ -29,7 +34,7 @@ const WHAT: &[u8] = b"a form of the console";
 /// The fields of a form that carries the session's token. A handler takes it last.
 pub(super) struct Form(Fields);
 
-/// The fields of a form that needs no session.
+/// The fields of a form that needs no session, or of a query string.
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl std::ops::Deref for Form {
@@ -41,9 +46,18 @@ impl std::ops::Deref for Form {
 }
 
 impl Fields {
+    pub(super) fn parse(text: &[u8]) -> Self {
+        Self(form_urlencoded::parse(text).into_owned().collect())
+    }
+
     /// The first value of a field, without the white space around it. Empty when there is none.
     pub(super) fn first(&self, name: &str) -> &str {
-        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value.trim())
+        self.all(name).next().unwrap_or_default()
+    }
+
+    /// Every value of a field, without the white space around it.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.trim())
     }
 
     /// Checks the session's token of a form that shows its organization itself, and may be older than a change of it.
@@ -52,31 +66,65 @@ impl Fields {
         check(request, self.first("token"), shown)
     }
 
-    /// Every value of a field.
-    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    /// The form as it was filled in, as far as it is shown again, with what is wrong beside its fields.
+    pub(super) fn filled_in(&self, violations: Vec<Violation>) -> WebhookForm {
+        let mut form = WebhookForm { faults: faults(violations), ..WebhookForm::default() };
+        for (name, text) in &self.0 {
+            form.texts.entry(name.clone()).or_default().push(beginning(text.trim(), LONGEST));
+        }
+        form
     }
 
-    /// The fields of a webhook as members of a JSON body, which the API's own checks read.
-    pub(super) fn webhook(&self) -> Members {
-        let events = self.all("events").map(Value::from).collect();
-        Members(vec![
-            ("name".to_owned(), self.first("name").into()),
-            ("url".to_owned(), self.first("url").into()),
-            ("events".to_owned(), Value::Array(events)),
-        ])
+    /// The settings of a webhook that the form showed at first.
+    pub(super) fn shown(&self) -> WebhookSettings {
+        let shown = Some(self.first("shown")).filter(|text| text.len() <= LONGEST_SHOWN);
+        shown.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
+}
 
-    /// Those of them that differ from what the form showed. The order of events makes no difference: a browser posts
-    /// them in that of the page.
-    pub(super) fn webhook_changes(&self) -> Members {
-        let is_changed = |name: &str| {
-            let values = |field: &str| self.all(field).map(|value| value.trim().to_owned()).collect::<BTreeSet<_>>();
-            values(&format!("shown_{name}")) != values(name)
+/// In a form every field is given.
+impl Source for Fields {
+    fn get(&self, field: &str) -> Checked<Option<Given<'_>>> {
+        Ok(Some(Given::Form(self.all(field).collect())))
+    }
+}
+
+/// The fields of a form that differ from what it showed at first, so that nobody undoes what somebody else has changed meanwhile.
+/// A browser posts the entries of a list in the order of the page.
+pub(super) struct Edited<'a> {
+    form: &'a Fields,
+    shown: WebhookForm,
+}
+
+impl<'a> Edited<'a> {
+    pub(super) fn of(form: &'a Fields, shown: &WebhookSettings) -> Self {
+        Self { form, shown: WebhookForm::of(shown) }
+    }
+}
+
+impl Source for Edited<'_> {
+    fn get(&self, field: &str) -> Checked<Option<Given<'_>>> {
+        let Some(shown) = self.shown.texts.get(field) else { return Ok(None) };
+        let shown: BTreeSet<_> = shown.iter().map(|text| text.trim()).collect();
+        if shown == self.form.all(field).collect() { Ok(None) } else { self.form.get(field) }
+    }
+}
+
+/// What is wrong with the fields of a form, as many as an answer of the API lists. The log's form has names of its own.
+pub(super) fn faults(violations: Vec<Violation>) -> Vec<Fault> {
+    let fault = |wrong: Violation| {
+        let field = match wrong.field.as_str() {
+            "created_after" => "from".to_owned(),
+            "created_before" => "until".to_owned(),
+            _ => wrong.field,
         };
-        let Members(members) = self.webhook();
-        Members(members.into_iter().filter(|(name, _)| is_changed(name)).collect())
-    }
+        Fault { field, message: wrong.message }
+    };
+    violations.into_iter().take(LISTED).map(fault).collect()
+}
+
+pub(super) fn beginning(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
 }
 
 /// Returns the token of the forms of the session that let this request pass, in its present organization. Nobody can make the
@@ -113,7 +161,7 @@ impl FromRequest for Fields {
                 return Err(ApiError::StaleForm.into());
             }
             let body = read_body(request.headers(), payload, state.body_limit).await?;
-            Ok(Self(form_urlencoded::parse(&body).into_owned().collect()))
+            Ok(Self::parse(&body))
         })
     }
 }

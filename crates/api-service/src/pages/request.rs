@@ -1,30 +1,25 @@
 //! What a page has to know of its request.
 
-use std::{borrow::Cow, future};
+use std::{future, ops::Deref};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use console::{Done, Frame};
 use time::OffsetDateTime;
-use url::form_urlencoded;
 
-use super::form::token;
+use super::form::{Fields, token};
 use crate::{caller::Caller, problem::ApiError, request::LONGEST_QUERY};
 
 /// The frame of the page that is answered, and what its query string asks for.
 pub(super) struct Asked {
     pub(super) frame: Frame,
-    query: String,
+    query: Fields,
 }
 
-impl Asked {
-    /// The first value of a parameter. Empty when there is none.
-    pub(super) fn first(&self, name: &str) -> String {
-        self.all(name).next().map(Cow::into_owned).unwrap_or_default().trim().to_owned()
-    }
+impl Deref for Asked {
+    type Target = Fields;
 
-    /// Every value of a parameter.
-    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
-        form_urlencoded::parse(self.query.as_bytes()).filter(move |(given, _)| given == name).map(|(_, value)| value)
+    fn deref(&self) -> &Fields {
+        &self.query
     }
 }
 
@@ -38,25 +33,13 @@ impl FromRequest for Asked {
             return future::ready(Err(ApiError::QueryTooLong(LONGEST_QUERY)));
         }
         future::ready(caller.map(|caller| {
-            let query = request.query_string().to_owned();
+            let query = Fields::parse(request.query_string().as_bytes());
             let (user, token) = (caller.admin.user.clone(), token(request).unwrap_or_default());
             let logs_out = caller.console.login_url.is_none();
             let brake = *caller.brake.borrow();
             let (tenant, now) = (caller.admin.tenant, OffsetDateTime::now_utc());
-            let frame = Frame { tenant, user, token, now, done: None, logs_out, brake };
-            let mut asked = Self { frame, query };
-            asked.frame.done = Done::read(&asked.first("done"));
-            asked
+            let done = Done::read(query.first("done"));
+            Self { frame: Frame { tenant, user, token, now, done, logs_out, brake }, query }
         }))
-    }
-}
-
-/// The time in an input of a date and a time, which is UTC, as the API's calls write it.
-pub(super) fn moment(input: &str) -> String {
-    match input.len() {
-        0 => String::new(),
-        // Browsers leave out seconds that are zero.
-        16 => format!("{input}:00Z"),
-        _ => format!("{input}Z"),
     }
 }

@@ -12,48 +12,50 @@ use actix_web::{
     },
 };
 use console::{
-    Bar, Deleted, Deliveries, DeliveryPage, Fares, Fault, Find, Found, Health, History, Listed, LogQuery, Paths,
-    Progress, Range, RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
+    Bar, Deleted, Deliveries, DeliveryPage, Fares, Find, Found, Health, History, Listed, LogQuery, Paths, Progress,
+    Range, RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
 };
 use domain::{DeliveryId, WebhookId};
 use ledger::{DeliveryFilter, NewRecovery, OwnWebhook, Page, Recoverable, Webhook};
-use serde_json::{Value, json};
-use url::form_urlencoded;
 use uuid::Uuid;
 
 use super::{
+    form::{Fields, beginning, faults},
     html,
-    request::{Asked, moment},
+    request::Asked,
     see_other,
 };
 use crate::{
     caller::Caller,
     calls::{self, events::explanation, recoveries, stats, webhooks as webhook_calls},
     problem::{Answer, ApiError},
-    request::{Checked, Cursors, Id, Members, Query, RecoveryRequest, cut},
-    violation::{LISTED, Violation},
+    request::{Checked, Cursors, Id, Query, cut, from_input, recovery as recovery_of_form},
+    violation::Violation,
 };
 
 /// How many deliveries a page of the log has, and how many entries a page of the history.
 const ROWS: u16 = 40;
 const ENTRIES: u16 = 20;
 
+/// How many characters of a time are shown again.
+const LONGEST_TIME: usize = 64;
+
 /// The list of webhooks, the worst first.
 pub(super) async fn webhooks(caller: Caller, asked: Asked) -> Answer {
     let mut found = caller.ledger.webhooks_all(caller.admin.tenant).await?;
     let mut by_health: Vec<(Health, u64)> = Vec::new();
-    found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.name.to_lowercase()));
+    found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.settings.name.to_lowercase()));
     for health in found.iter().map(Health::of) {
         match by_health.last_mut() {
             Some((known, count)) if known.key() == health.key() => *count += 1,
             _ => by_health.push((health, 1)),
         }
     }
-    let search = asked.first("q");
+    let (search, health) = (asked.first("q").to_owned(), asked.first("health").to_owned());
     let wanted = search.to_lowercase();
-    let health = asked.first("health");
     found.retain(|webhook| {
-        let has_text = webhook.name.to_lowercase().contains(&wanted) || webhook.url.to_lowercase().contains(&wanted);
+        let has_text = webhook.settings.name.to_lowercase().contains(&wanted)
+            || webhook.settings.url.to_lowercase().contains(&wanted);
         has_text && (health.is_empty() || Health::of(webhook).key() == health)
     });
     let pages = found.len().div_ceil(Webhooks::LISTED).max(1);
@@ -98,7 +100,7 @@ pub(super) async fn register(_: Caller, asked: Asked) -> Answer {
 /// The deleted webhooks, the latest first.
 pub(super) async fn deleted(caller: Caller, asked: Asked) -> Answer {
     let cursors = Cursors::of(Paths::DELETED);
-    let page = Page { after: cursors.read(&asked.first("cursor")), limit: Deleted::LISTED + 1 };
+    let page = Page { after: cursors.read(asked.first("cursor")), limit: Deleted::LISTED + 1 };
     let found = caller.ledger.deleted_webhooks(caller.admin.tenant, page).await?;
     let (webhooks, next) = cut(found, Deleted::LISTED, cursors, |webhook| webhook.entry);
     Ok(html(StatusCode::OK, Deleted { webhooks, next }.render(&asked.frame)))
@@ -117,18 +119,18 @@ async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook, WebhookFr
 /// A webhook: its health, how it fared, and its log.
 pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
     let (own, webhook) = framed(&caller, id).await?;
-    let range = Range::read(&asked.first("range")).unwrap_or_default();
+    let range = Range::read(asked.first("range")).unwrap_or_default();
     let fares = match &webhook {
         WebhookFrame::Live(_) => Some(fares::of(&caller, own, range, asked.frame.now).await?),
         WebhookFrame::Deleted(_) | WebhookFrame::Expired(_) => None::<Fares>,
     };
     let mut query = LogQuery {
-        state: asked.first("state"),
-        event_type: asked.first("event_type"),
-        from: asked.first("from"),
-        until: asked.first("until"),
-        cursor: asked.first("cursor"),
-        range: asked.first("range"),
+        state: asked.first("state").to_owned(),
+        event_type: asked.first("event_type").to_owned(),
+        from: asked.first("from").to_owned(),
+        until: asked.first("until").to_owned(),
+        cursor: asked.first("cursor").to_owned(),
+        range: asked.first("range").to_owned(),
         faults: Vec::new(),
     };
     let (deliveries, next) = match read_log(&query, Cursors::of(&Paths::webhook(id))) {
@@ -148,7 +150,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
 
 /// Reads the log's filter as the API does.
 fn read_log(query: &LogQuery, cursors: Cursors) -> Result<Query<DeliveryId, DeliveryFilter>, Vec<Violation>> {
-    let (from, until) = (moment(&query.from), moment(&query.until));
+    let (from, until) = (from_input(&query.from), from_input(&query.until));
     let given = [
         ("state", &*query.state),
         ("event_type", &*query.event_type),
@@ -156,22 +158,10 @@ fn read_log(query: &LogQuery, cursors: Cursors) -> Result<Query<DeliveryId, Deli
         ("created_before", &*until),
         ("cursor", &*query.cursor),
     ];
-    let mut written = form_urlencoded::Serializer::new(format!("limit={ROWS}"));
-    written.extend_pairs(given.iter().filter(|(_, value)| !value.is_empty()));
-    Query::read(&written.finish(), cursors)
-}
-
-/// What is wrong with the fields of a form, as many as an answer of the API lists. The log's form has names of its own.
-pub(super) fn faults(violations: Vec<Violation>) -> Vec<Fault> {
-    let fault = |wrong: Violation| {
-        let field = match wrong.field.as_str() {
-            "created_after" => "from".to_owned(),
-            "created_before" => "until".to_owned(),
-            _ => wrong.field,
-        };
-        Fault { field, message: wrong.message }
-    };
-    violations.into_iter().take(LISTED).map(fault).collect()
+    let given = given.into_iter().filter(|(_, value)| !value.is_empty());
+    let mut read = Query::of(given.map(|(name, value)| (name.into(), value.into())), cursors)?;
+    read.0.limit = ROWS;
+    Ok(read)
 }
 
 /// One delivery.
@@ -201,13 +191,8 @@ pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<
 /// A webhook's settings.
 pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
     let webhook = webhook_calls::find(&caller, id).await?;
-    let form = WebhookForm {
-        name: webhook.name.clone(),
-        url: webhook.url.clone(),
-        events: webhook.events.iter().map(ToString::to_string).collect(),
-        faults: Vec::new(),
-    };
-    let page = Settings { webhook, shown: form.clone(), form, kept_days: caller.kept_days() };
+    let (form, shown) = (WebhookForm::of(&webhook.settings), webhook.settings.clone());
+    let page = Settings { webhook, form, shown, kept_days: caller.kept_days() };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
@@ -220,7 +205,7 @@ pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked)
     };
     let lists = ["cursor", "notices"].map(|name| {
         let cursors = Cursors::of(&format!("{}history/?{name}", Paths::webhook(id)));
-        (Page { after: cursors.read(&asked.first(name)), limit: ENTRIES + 1 }, cursors)
+        (Page { after: cursors.read(asked.first(name)), limit: ENTRIES + 1 }, cursors)
     });
     let [(page, cursors), (notices_page, notices_cursors)] = lists;
     let entries = caller.ledger.history_list(caller.admin.tenant, id, page).await?.ok_or(ApiError::NotFound)?;
@@ -233,40 +218,31 @@ pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked)
 
 /// What a recovery would send, and how much that is.
 pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
-    let (since, until) = (asked.first("since"), asked.first("until"));
-    let states: Vec<String> = asked.all("states").map(Into::into).collect();
-    let wanted = match &*since {
+    let wanted = match asked.first("since") {
         "" => Ok(None),
-        _ => recovery_request(&since, &until, &states).map(Some),
+        _ => recovery_of_form(&*asked).map(Some),
     };
-    let page = recover_page(&caller, id, (since, until, states), wanted).await?;
+    let page = recover_page(&caller, id, &asked, wanted).await?;
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
-}
-
-/// What a form asks for, checked like the body of the API's call.
-pub(super) fn recovery_request(since: &str, until: &str, states: &[String]) -> Checked<NewRecovery> {
-    let mut members = vec![("since".to_owned(), Value::from(moment(since))), ("states".to_owned(), json!(states))];
-    if !until.is_empty() {
-        members.push(("until".to_owned(), moment(until).into()));
-    }
-    let (RecoveryRequest::Recover(wanted) | RecoveryRequest::Count(wanted)) = RecoveryRequest::read(&Members(members))?;
-    Ok(wanted)
 }
 
 /// The page of a recovery's form, with what was filled in, and how many deliveries that is.
 pub(super) async fn recover_page(
     caller: &Caller,
     id: WebhookId,
-    (since, until, states): (String, String, Vec<String>),
+    form: &Fields,
     wanted: Checked<Option<NewRecovery>>,
 ) -> Result<RecoverForm, ApiError> {
     let own = webhook_calls::known(caller, id).await?;
     let webhook = webhook_calls::find(caller, id).await?;
     let running = caller.ledger.recovery_running(own).await?;
-    let mut states: Vec<Recoverable> = states.iter().filter_map(|name| name.parse().ok()).collect();
-    if since.is_empty() {
-        states = Recoverable::ALL.to_vec();
-    }
+    let [since, until] = ["since", "until"].map(|field| beginning(form.first(field), LONGEST_TIME));
+    let states = match &*since {
+        "" => Recoverable::ALL.to_vec(),
+        _ => {
+            Recoverable::ALL.into_iter().filter(|state| form.all("states").any(|name| name == state.as_str())).collect()
+        }
+    };
     let (count, faults) = match wanted {
         Ok(Some(wanted)) => (Some(recoveries::count(caller, id, &wanted).await?), Vec::new()),
         Ok(None) => (None, Vec::new()),
@@ -296,7 +272,7 @@ pub(super) async fn recovery(caller: Caller, Id(webhook): Id<WebhookId>, Id(id):
 /// What became of an event, or the page of a delivery or a webhook.
 pub(super) async fn find(caller: Caller, asked: Asked) -> Answer {
     let id = asked.first("id");
-    let found = match Uuid::try_parse(&id) {
+    let found = match Uuid::try_parse(id) {
         _ if id.is_empty() => Found::Nothing,
         Err(_) => Found::NoId,
         Ok(uuid) => match look_up(&caller, uuid).await? {
@@ -304,7 +280,7 @@ pub(super) async fn find(caller: Caller, asked: Asked) -> Answer {
             Err(found) => found,
         },
     };
-    Ok(html(StatusCode::OK, Find { id: &id, found, explain: explanation }.render(&asked.frame)))
+    Ok(html(StatusCode::OK, Find { id, found, explain: explanation }.render(&asked.frame)))
 }
 
 /// The page that an id leads to, or the events that have it.

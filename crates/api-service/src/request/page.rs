@@ -1,6 +1,6 @@
 //! Lists' query parameters: `limit`, `cursor` and filters.
 
-use std::{collections::HashSet, future};
+use std::{borrow::Cow, collections::HashSet, future};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use domain::Timestamp;
@@ -18,6 +18,9 @@ pub(crate) const LONGEST_QUERY: usize = 4096;
 
 pub(crate) const DEFAULT_LIMIT: u16 = 50;
 pub(crate) const MAX_LIMIT: u16 = 200;
+
+/// The name and the value of a parameter.
+type Parameter<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// The filters of a list.
 pub(crate) trait Filter: Default {
@@ -52,8 +55,13 @@ impl<Key: From<Uuid>, F: Filter> FromRequest for Query<Key, F> {
 
 impl<Key: From<Uuid>, F: Filter> Query<Key, F> {
     pub(crate) fn read(query: &str, cursors: Cursors) -> Result<Self, Vec<Violation>> {
+        Self::of(form_urlencoded::parse(query.as_bytes()), cursors)
+    }
+
+    /// Reads parameters by their names.
+    pub(crate) fn of<'a>(given: impl Iterator<Item = Parameter<'a>>, cursors: Cursors) -> Result<Self, Vec<Violation>> {
         let (mut page, mut filter) = (Page { after: None, limit: DEFAULT_LIMIT }, F::default());
-        each(query, |name, value| match name {
+        each(given, |name, value| match name {
             "limit" => limit(value).map(|limit| page.limit = limit),
             "cursor" => cursor(value, cursors).map(|after| page.after = Some(after.into())),
             _ => filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))),
@@ -77,7 +85,8 @@ impl<F: Filter> FromRequest for Parameters<F> {
 impl<F: Filter> Parameters<F> {
     pub(crate) fn read(query: &str) -> Result<Self, Vec<Violation>> {
         let mut filter = F::default();
-        each(query, |name, value| filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))))?;
+        let given = form_urlencoded::parse(query.as_bytes());
+        each(given, |name, value| filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))))?;
         Ok(Self(filter))
     }
 }
@@ -89,10 +98,13 @@ fn of_query<T>(request: &HttpRequest, read: impl FnOnce(&str) -> Result<T, Vec<V
     }
 }
 
-/// Reads each parameter of a query string. All violations are reported at once.
-fn each(query: &str, mut take: impl FnMut(&str, &str) -> Result<(), Violation>) -> Result<(), Vec<Violation>> {
+/// Reads each parameter. All violations are reported at once.
+fn each<'a>(
+    given: impl Iterator<Item = Parameter<'a>>,
+    mut take: impl FnMut(&str, &str) -> Result<(), Violation>,
+) -> Result<(), Vec<Violation>> {
     let (mut violations, mut seen) = (Vec::new(), HashSet::new());
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+    for (name, value) in given {
         if !seen.insert(name.clone()) {
             violations.push(Violation::new(&*name, "repeated_parameter", "is given more than once"));
             continue;

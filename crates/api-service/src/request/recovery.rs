@@ -1,15 +1,13 @@
 //! The body of a recovery.
 
 use ledger::{NewRecovery, Recoverable};
-use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{
-    fields::{Checked, Fields, boolean, distinct, string, timestamp, violation},
+    fields::{Checked, Fields, FromBody, Given, Source, boolean, distinct, string, timestamp, violation},
     json::Members,
 };
-
-const KNOWN: [&str; 5] = ["since", "from", "until", "states", "count_only"];
+use crate::state::Rules;
 
 /// What is asked for.
 #[derive(Debug, PartialEq)]
@@ -20,28 +18,48 @@ pub(crate) enum RecoveryRequest {
     Count(NewRecovery),
 }
 
-impl RecoveryRequest {
-    /// Checks every member and reports all violations at once.
-    pub(crate) fn read(members: &Members) -> Checked<Self> {
-        let is_given = |field: &str| members.0.iter().any(|(name, _)| name == field);
-        let mut fields = Fields::of(members);
-        let name = if is_given("from") && !is_given("since") { "from" } else { "since" };
-        let since = fields.required(name, |value| past(name, value));
-        if name == "since" {
-            fields.optional("from", |_| {
-                violation::<()>("from", "repeated_field", "is another name of since, which is given too")
-            });
-        }
-        let until = fields.optional("until", |value| after(since, value));
-        let states = fields.optional("states", states).unwrap_or_else(|| vec![Recoverable::Dropped]);
-        let is_count = fields.optional("count_only", |value| boolean("count_only", value)) == Some(true);
-        let wanted = since.map(|since| NewRecovery { since, until, states, outcomes: Vec::new() });
-        fields.finish(&KNOWN, wanted.map(if is_count { Self::Count } else { Self::Recover }))
+impl FromBody for RecoveryRequest {
+    fn read(members: Members, _: &Rules) -> Checked<Self> {
+        let is_given = |field: &str| members.names().contains(&field);
+        let (has_since, has_from) = (is_given("since"), is_given("from"));
+        Fields::check(&members, |fields| {
+            let since = if has_from && !has_since {
+                fields.optional("since", past);
+                fields.required("from", past)
+            } else {
+                let since = fields.required("since", past);
+                fields.optional("from", |field, _| {
+                    violation::<()>(field, "repeated_field", "is another name of since, which is given too")
+                });
+                since
+            };
+            let wanted = wanted(fields, since);
+            let is_count = fields.optional("count_only", boolean) == Some(true);
+            wanted.map(if is_count { Self::Count } else { Self::Recover })
+        })
     }
 }
 
-fn past(field: &str, value: &Value) -> Checked<OffsetDateTime> {
-    let moment = timestamp(field, value)?.as_datetime();
+/// Reads the recovery that a form asks for.
+pub(crate) fn recovery(form: &dyn Source) -> Checked<NewRecovery> {
+    Fields::check(form, |fields| {
+        let since = fields.required("since", past);
+        wanted(fields, since)
+    })
+}
+
+/// Reads the rest of a recovery. A form's end of the span may be empty.
+fn wanted(fields: &mut Fields<'_>, since: Option<OffsetDateTime>) -> Option<NewRecovery> {
+    let until = fields.optional("until", |field, given| match given {
+        Given::Form(texts) if texts.concat().is_empty() => Ok(None),
+        given => after(since, field, given).map(Some),
+    });
+    let states = fields.optional("states", states).unwrap_or_else(|| vec![Recoverable::Dropped]);
+    since.map(|since| NewRecovery { since, until: until.flatten(), states, outcomes: Vec::new() })
+}
+
+fn past(field: &str, given: &Given<'_>) -> Checked<OffsetDateTime> {
+    let moment = timestamp(field, given)?.as_datetime();
     if moment > OffsetDateTime::now_utc() {
         return violation(field, "in_the_future", "must not be in the future");
     }
@@ -49,31 +67,34 @@ fn past(field: &str, value: &Value) -> Checked<OffsetDateTime> {
 }
 
 /// The end of the span. A beginning that is faulty itself does not make it so.
-fn after(since: Option<OffsetDateTime>, value: &Value) -> Checked<OffsetDateTime> {
-    let until = timestamp("until", value)?.as_datetime();
+fn after(since: Option<OffsetDateTime>, field: &str, given: &Given<'_>) -> Checked<OffsetDateTime> {
+    let until = timestamp(field, given)?.as_datetime();
     if since.is_some_and(|since| until <= since) {
-        return violation("until", "not_after_since", "must be later than the beginning of the span");
+        return violation(field, "not_after_since", "must be later than the beginning of the span");
     }
     Ok(until)
 }
 
-fn states(value: &Value) -> Checked<Vec<Recoverable>> {
-    distinct("states", value, "state", "repeated_state", |field, entry| {
-        let state = string(field, entry)?.parse();
+fn states(field: &str, given: &Given<'_>) -> Checked<Vec<Recoverable>> {
+    distinct(field, given, "state", "repeated_state", |field, given| {
+        let state = string(field, given)?.parse();
         state.or_else(|_| violation(field, "unknown_state", "must be dropped or skipped"))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use domain::Destinations;
+    use serde_json::{Value, json};
     use time::macros::datetime;
 
     use super::*;
 
+    const RULES: Rules = Rules { name_chars: 0, url_chars: 0, destinations: Destinations::allowing(Vec::new()) };
+
     fn read(body: &Value) -> Checked<RecoveryRequest> {
         let members = body.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone()));
-        RecoveryRequest::read(&Members(members.collect()))
+        RecoveryRequest::read(Members(members.collect()), &RULES)
     }
 
     const SINCE: &str = "2026-03-01T00:00:00Z";

@@ -1,33 +1,31 @@
 //! Why dispatchers accept no jobs at present, and what they ask before they stop.
 
-use diesel::{
-    QueryableByName,
-    pg::data_types::PgInterval,
-    sql_types::{Array, Integer, Interval, Text, Timestamptz, Uuid as SqlUuid},
-};
-use diesel_async::RunQueryDsl;
+use diesel::pg::data_types::PgInterval;
 use domain::{TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{error::LedgerError, pool::Ledger};
+use crate::{
+    error::LedgerError,
+    pool::Ledger,
+    statement::{rows, sql},
+};
 
 /// The operator among the holders of brakes; the others are dispatchers.
 const OPERATOR: &str = "operator";
 
 /// A brake that is on.
-#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brake {
     /// `operator`, or the id of a dispatcher's process.
-    #[diesel(sql_type = Text)]
     pub holder: String,
     /// The operator's reason, or the name of the dispatcher's.
-    #[diesel(sql_type = Text)]
     pub reason: String,
     /// Since when, by the database's clock.
-    #[diesel(sql_type = Timestamptz)]
     pub since: OffsetDateTime,
 }
+
+rows! { Brake { holder, reason, since } }
 
 impl Brake {
     /// True if an operator has set it, for all dispatchers.
@@ -68,22 +66,6 @@ const CANDIDATES: &str = "WITH RECURSIVE tenants AS ( \
        ORDER BY nth LIMIT 4) AS hosts \
      ORDER BY nth, place LIMIT $2 + 1";
 
-#[derive(QueryableByName)]
-struct Webhook {
-    #[diesel(sql_type = SqlUuid)]
-    webhook_id: Uuid,
-}
-
-#[derive(QueryableByName)]
-struct Candidate {
-    #[diesel(sql_type = SqlUuid)]
-    tenant_id: Uuid,
-    #[diesel(sql_type = Integer)]
-    place: i32,
-    #[diesel(sql_type = Text)]
-    url: String,
-}
-
 fn interval(time: time::Duration) -> PgInterval {
     PgInterval::from_microseconds(i64::try_from(time.whole_microseconds()).unwrap_or(i64::MAX))
 }
@@ -96,8 +78,8 @@ impl Ledger {
 
     /// The brakes that are on, or whose process died within this time.
     pub async fn brakes_within(&self, time: time::Duration) -> Result<Vec<Brake>, LedgerError> {
-        let query = diesel::sql_query(ALL).bind::<Interval, _>(interval(time));
-        self.run("brakes_within", async |conn| Ok(query.load(conn).await?)).await
+        let query = sql(ALL).bind(interval(time));
+        self.run("brakes_within", async |conn| query.load(conn).await).await
     }
 
     /// Brakes all dispatchers, until [`Ledger::brake_release`] without a holder.
@@ -107,15 +89,15 @@ impl Ledger {
 
     /// Says that a dispatcher accepts no jobs, for the next minute.
     pub async fn brake_renew(&self, holder: &str, reason: &str) -> Result<(), LedgerError> {
-        let query = diesel::sql_query(SET).bind::<Text, _>(holder).bind::<Text, _>(reason);
+        let query = sql(SET).bind(holder).bind(reason);
         self.run("brake_renew", async |conn| query.execute(conn).await.map(drop)).await
     }
 
     /// Releases a dispatcher's brake, or the operator's if no holder is given. Returns whether it was on.
     pub async fn brake_release(&self, holder: Option<&str>) -> Result<bool, LedgerError> {
         let holder = holder.unwrap_or(OPERATOR);
-        let query = diesel::sql_query(RELEASE).bind::<Text, _>(holder);
-        let released: Vec<Brake> = self.run("brake_release", async |conn| Ok(query.load(conn).await?)).await?;
+        let query = sql(RELEASE).bind(holder);
+        let released: Vec<Brake> = self.run("brake_release", async |conn| query.load(conn).await).await?;
         Ok(released.iter().any(|brake| brake.holder == holder))
     }
 
@@ -125,10 +107,8 @@ impl Ledger {
         webhooks: &[WebhookId],
         failing_from: OffsetDateTime,
     ) -> Result<Vec<WebhookId>, LedgerError> {
-        let webhooks: Vec<Uuid> = webhooks.iter().map(|id| id.as_uuid()).collect();
-        let query = diesel::sql_query(WELL).bind::<Array<SqlUuid>, _>(webhooks).bind::<Timestamptz, _>(failing_from);
-        let rows: Vec<Webhook> = self.run("receivers_well", async |conn| Ok(query.load(conn).await?)).await?;
-        Ok(rows.into_iter().map(|row| row.webhook_id.into()).collect())
+        let query = sql(WELL).bind(webhooks).bind(failing_from);
+        self.run("receivers_well", async |conn| query.values(conn).await).await
     }
 
     /// URLs to find out whether any receiver can be reached, `most` at most: of a host of each of the next `most` tenants after
@@ -139,14 +119,13 @@ impl Ledger {
         after: Option<TenantId>,
         most: u16,
     ) -> Result<(Vec<String>, Option<TenantId>), LedgerError> {
-        let query = diesel::sql_query(CANDIDATES)
-            .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), TenantId::as_uuid))
-            .bind::<Integer, _>(i32::from(most));
-        let mut rows: Vec<Candidate> = self.run("receivers_to_probe", async |conn| Ok(query.load(conn).await?)).await?;
+        let query = sql(CANDIDATES).bind(after.map_or(Uuid::nil(), TenantId::as_uuid)).bind(i32::from(most));
+        let mut rows: Vec<(TenantId, i32, String)> =
+            self.run("receivers_to_probe", async |conn| query.values(conn).await).await?;
         let (all, last) = (rows.len(), i32::from(most));
-        rows.retain(|row| row.place <= last);
+        rows.retain(|(_, place, _)| *place <= last);
         let has_further = rows.len() < all;
-        let last = rows.iter().find(|row| has_further && row.place == last).map(|row| row.tenant_id.into());
-        Ok((rows.into_iter().map(|row| row.url).collect(), last))
+        let last = rows.iter().find(|(_, place, _)| has_further && *place == last).map(|(tenant, ..)| *tenant);
+        Ok((rows.into_iter().map(|(.., url)| url).collect(), last))
     }
 }

@@ -1,6 +1,6 @@
 //! Cancellations: what waits for a webhook is cancelled, and the webhook stays.
 
-use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
+use diesel::prelude::*;
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::WebhookId;
 use serde_json::json;
@@ -15,6 +15,7 @@ use crate::{
     clock::now,
     error::LedgerError,
     pool::Ledger,
+    statement::sql,
     tables::webhooks,
 };
 
@@ -43,7 +44,7 @@ impl Ledger {
                 if locked.is_none() {
                     return Ok(Cancellation::NotFound);
                 }
-                diesel::sql_query(END_RECOVERIES).bind::<SqlUuid, _>(id).execute(conn).await?;
+                sql(END_RECOVERIES).bind(id).execute(conn).await?;
                 let until = now(conn).await?;
                 begin_cancellation(conn, id, Some(until)).await?;
                 add_history(conn, actor, webhook, Action::Cancelled, json!({})).await?;

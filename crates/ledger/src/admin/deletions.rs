@@ -1,6 +1,6 @@
 //! Deleted webhooks, for as long as their history is kept. It outlives the webhook's row, and alone is read.
 
-use diesel::prelude::*;
+use diesel::{pg::Pg, prelude::*};
 use diesel_async::RunQueryDsl;
 use domain::{TenantId, WebhookId};
 use serde_json::Value;
@@ -11,34 +11,29 @@ use crate::{
     admin::{history::Action, webhooks::Page},
     error::LedgerError,
     pool::Ledger,
+    settings::WebhookSettings,
     tables::history,
 };
 
 /// A deleted webhook.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = history, check_for_backend(Pg))]
 pub struct DeletedWebhook {
     /// Its id.
+    #[diesel(column_name = webhook_id)]
     pub id: WebhookId,
     /// The id of its deletion's entry in the history. Later ones have larger ids.
+    #[diesel(column_name = id)]
     pub entry: Uuid,
-    /// The label.
-    pub name: String,
-    /// The destination.
-    pub url: String,
+    /// Its name and its URL.
+    #[diesel(column_name = details, deserialize_as = Value)]
+    pub settings: WebhookSettings,
     /// The user who deleted it, as the business application named them.
+    #[diesel(column_name = user_id)]
     pub user: String,
     /// The time of the deletion.
+    #[diesel(column_name = created_at)]
     pub deleted_at: OffsetDateTime,
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = history, check_for_backend(diesel::pg::Pg))]
-struct Row {
-    id: Uuid,
-    webhook_id: Uuid,
-    user_id: String,
-    details: Value,
-    created_at: OffsetDateTime,
 }
 
 impl Ledger {
@@ -56,9 +51,8 @@ impl Ledger {
             .filter(history::id.lt(page.after.unwrap_or(Uuid::max())))
             .order((history::tenant_id.desc(), history::action.desc(), history::id.desc()))
             .limit(page.limit.into())
-            .select(Row::as_select());
-        let rows = self.run("deleted_webhooks", async |conn| query.load(conn).await).await?;
-        Ok(rows.into_iter().map(Row::read).collect())
+            .select(DeletedWebhook::as_select());
+        self.run("deleted_webhooks", async |conn| query.load(conn).await).await
     }
 
     /// One of the tenant's deleted webhooks.
@@ -70,22 +64,7 @@ impl Ledger {
         let query = history::table
             .filter(history::webhook_id.eq(webhook.as_uuid()).and(history::tenant_id.eq(tenant.as_uuid())))
             .filter(history::action.eq(Action::Deleted.as_str()))
-            .select(Row::as_select());
-        let row: Option<Row> = self.run("webhook_deleted", async |conn| query.first(conn).await.optional()).await?;
-        Ok(row.map(Row::read))
-    }
-}
-
-impl Row {
-    fn read(self) -> DeletedWebhook {
-        let text = |member: &str| self.details[member].as_str().unwrap_or_default().to_owned();
-        DeletedWebhook {
-            id: self.webhook_id.into(),
-            entry: self.id,
-            name: text("name"),
-            url: text("url"),
-            user: self.user_id,
-            deleted_at: self.created_at,
-        }
+            .select(DeletedWebhook::as_select());
+        self.run("webhook_deleted", async |conn| query.first(conn).await.optional()).await
     }
 }

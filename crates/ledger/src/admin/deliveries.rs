@@ -7,28 +7,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use diesel::prelude::*;
+use diesel::{pg::Pg, prelude::*};
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, TenantId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use self::log::{LogStep, Source};
+use self::log::{LogRow, LogStep, Source};
 use crate::{
     admin::webhooks::{Existence, OwnWebhook, Page},
     error::LedgerError,
     hot::bodies::with_bodies,
-    names::StoredOutcome,
+    names::load_known,
     pool::Ledger,
     tables::{attempts, deliveries, events},
 };
 
 /// A delivery in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = deliveries, check_for_backend(Pg))]
 pub struct Delivery {
     /// Its id, which is also `X-Service-Webhook-Id`.
     pub id: DeliveryId,
     /// The event.
+    #[diesel(column_name = event_id)]
     pub event: EventId,
     /// The event type.
     pub event_type: EventType,
@@ -37,21 +39,38 @@ pub struct Delivery {
     /// Its state.
     pub state: DeliveryState,
     /// Attempts made.
+    #[diesel(deserialize_as = i16)]
     pub attempts: u16,
     /// When it was created.
     pub created_at: OffsetDateTime,
-    /// When its event fired, cut to milliseconds.
-    pub occurred_at: OffsetDateTime,
     /// When the current run of the schedule first failed.
     pub first_failed_at: Option<OffsetDateTime>,
     /// When the next attempt is due, if one is.
     pub next_attempt_at: Option<OffsetDateTime>,
 }
 
+impl Delivery {
+    /// When its event fired, cut to milliseconds.
+    pub fn occurred_at(&self) -> OffsetDateTime {
+        self.id.occurred_at()
+    }
+
+    /// The delivery as it is shown: what waits for a deleted webhook counts as cancelled.
+    pub(crate) fn shown(mut self, existence: Existence) -> Self {
+        if existence != Existence::Registered && self.state.is_waiting() {
+            self.state = DeliveryState::Cancelled;
+            self.next_attempt_at = None;
+        }
+        self
+    }
+}
+
 /// One attempt: a POST.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = attempts, check_for_backend(Pg))]
 pub struct Attempt {
     /// Its number, from 1.
+    #[diesel(deserialize_as = i16)]
     pub attempt: u16,
     /// The URL it was sent to.
     pub url: String,
@@ -59,12 +78,12 @@ pub struct Attempt {
     pub signed_at: OffsetDateTime,
     /// When it began.
     pub started_at: OffsetDateTime,
-    /// How long it took.
-    pub elapsed: Duration,
+    /// How long it took, in microseconds.
+    pub duration_us: i64,
     /// The outcome class.
     pub outcome: OutcomeClass,
     /// The HTTP status, if one came.
-    pub status: Option<u16>,
+    pub status: Option<i16>,
     /// The first bytes of the answer's body.
     pub answer_head: Vec<u8>,
     /// The failure message, if any.
@@ -106,34 +125,11 @@ const ATTEMPTS: i64 = 200;
 /// How far an event's timestamp may lie ahead of its delivery's creation.
 const AHEAD: time::Duration = time::Duration::DAY;
 
-/// A delivery as it is stored.
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
-pub(crate) struct Row {
-    id: Uuid,
-    event_id: Uuid,
-    event_type: String,
-    is_test: bool,
-    state: String,
-    attempts: i16,
-    created_at: OffsetDateTime,
-    first_failed_at: Option<OffsetDateTime>,
-    next_attempt_at: Option<OffsetDateTime>,
-}
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = attempts, check_for_backend(diesel::pg::Pg))]
-struct AttemptRow {
-    attempt: i16,
-    url: String,
-    signed_at: OffsetDateTime,
-    started_at: OffsetDateTime,
-    duration_us: i64,
-    #[diesel(deserialize_as = StoredOutcome)]
-    outcome: OutcomeClass,
-    status: Option<i16>,
-    answer_head: Vec<u8>,
-    error: Option<String>,
+impl Attempt {
+    /// How long it took.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_micros(u64::try_from(self.duration_us).unwrap_or_default())
+    }
 }
 
 impl Ledger {
@@ -155,11 +151,10 @@ impl Ledger {
             let needed = limit + 1 - deliveries.len();
             // One statement, so that rows that come or go meanwhile are neither read twice nor skipped.
             let step = LogStep::new((of, source), after, states, &filter, needed);
-            let rows: Vec<(Row, bool, bool)> = self.run("delivery_list", async |conn| step.load(conn).await).await?;
-            let end = rows.last().and_then(|(row, _, is_end)| is_end.then_some(row.id));
-            for (row, _, _) in rows.into_iter().filter(|(_, is_match, _)| *is_match).take(needed) {
-                deliveries.push(row.read(webhook.existence)?);
-            }
+            let rows: Vec<LogRow> = self.run("delivery_list", async |conn| step.load(conn).await).await?;
+            let end = rows.last().and_then(|row| row.is_end.then_some(row.id));
+            let found = rows.into_iter().filter_map(|row| row.delivery).take(needed);
+            deliveries.extend(found.map(|delivery| delivery.shown(webhook.existence)));
             if deliveries.len() > limit {
                 deliveries.truncate(limit);
                 return Ok(DeliveryPage { next: deliveries.last().map(|last| last.id), deliveries });
@@ -178,9 +173,9 @@ impl Ledger {
     pub async fn delivery_find(&self, webhook: OwnWebhook, id: DeliveryId) -> Result<Option<Delivery>, LedgerError> {
         let query = deliveries::table
             .filter(deliveries::id.eq(id.as_uuid()).and(deliveries::webhook_id.eq(webhook.id().as_uuid())))
-            .select(Row::as_select());
-        let row: Option<Row> = self.run("delivery_find", async |conn| query.first(conn).await.optional()).await?;
-        row.map(|row| row.read(webhook.existence)).transpose()
+            .select(Delivery::as_select());
+        let found = self.run("delivery_find", async |conn| query.first(conn).await.optional()).await?;
+        Ok(found.map(|delivery| delivery.shown(webhook.existence)))
     }
 
     /// A delivery's attempts, oldest first, at most the newest 200.
@@ -189,9 +184,10 @@ impl Ledger {
             .filter(attempts::delivery_id.eq(id.as_uuid()))
             .order(attempts::attempt.desc())
             .limit(ATTEMPTS)
-            .select(AttemptRow::as_select());
-        let rows: Vec<AttemptRow> = self.run("attempt_list", async |conn| query.load(conn).await).await?;
-        Ok(rows.into_iter().rev().map(AttemptRow::read).collect())
+            .select(Attempt::as_select());
+        let mut attempts = self.run("attempt_list", async |conn| load_known(query, conn).await).await?;
+        attempts.reverse();
+        Ok(attempts)
     }
 
     /// The webhook of one of the tenant's deliveries.
@@ -242,41 +238,4 @@ fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>
     let cursor = cursor.map_or(Uuid::max(), DeliveryId::as_uuid);
     let Some(latest) = created_until.and_then(|until| until.checked_add(AHEAD)) else { return cursor };
     cursor.min(DeliveryId::bound_at(latest))
-}
-
-impl Row {
-    pub(crate) fn read(self, existence: Existence) -> Result<Delivery, LedgerError> {
-        let unreadable = |column| LedgerError::Unreadable { column };
-        let id = self.id.into();
-        let state: DeliveryState = self.state.parse().map_err(|_| unreadable("deliveries.state"))?;
-        let is_over = existence != Existence::Registered && state.is_waiting();
-        Ok(Delivery {
-            id,
-            event: self.event_id.into(),
-            event_type: self.event_type.parse().map_err(|_| unreadable("deliveries.event_type"))?,
-            is_test: self.is_test,
-            state: if is_over { DeliveryState::Cancelled } else { state },
-            attempts: u16::try_from(self.attempts).map_err(|_| unreadable("deliveries.attempts"))?,
-            created_at: self.created_at,
-            occurred_at: id.occurred_at(),
-            first_failed_at: self.first_failed_at,
-            next_attempt_at: self.next_attempt_at.filter(|_| !is_over),
-        })
-    }
-}
-
-impl AttemptRow {
-    fn read(self) -> Attempt {
-        Attempt {
-            attempt: u16::try_from(self.attempt).unwrap_or_default(),
-            url: self.url,
-            signed_at: self.signed_at,
-            started_at: self.started_at,
-            elapsed: Duration::from_micros(u64::try_from(self.duration_us).unwrap_or_default()),
-            outcome: self.outcome,
-            status: self.status.and_then(|status| u16::try_from(status).ok()),
-            answer_head: self.answer_head,
-            error: self.error,
-        }
-    }
 }

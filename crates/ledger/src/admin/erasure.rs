@@ -3,11 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use diesel::{
-    QueryableByName,
-    prelude::*,
-    sql_types::{Array, BigInt, Timestamptz, Uuid as SqlUuid},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, TenantId, WebhookId};
 use time::OffsetDateTime;
@@ -22,6 +18,7 @@ use crate::{
     clock::now,
     error::LedgerError,
     pool::Ledger,
+    statement::sql,
     tables::webhooks,
 };
 
@@ -102,29 +99,15 @@ const ERASE_EVENTS: &str =
     "DELETE FROM events WHERE id = ANY ($1) AND tenant_id = $2 AND occurred_at BETWEEN $3 AND $4";
 const EVER: &str = "SELECT DISTINCT webhook_id FROM history WHERE tenant_id = $1";
 
-#[derive(QueryableByName)]
-struct Next {
-    #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
-    #[diesel(sql_type = SqlUuid)]
-    event_id: Uuid,
-}
-
-#[derive(QueryableByName)]
-struct Ever {
-    #[diesel(sql_type = SqlUuid)]
-    webhook_id: Uuid,
-}
-
 impl Ledger {
     /// Begins an erasure: finds the tenant's webhooks. Changes nothing.
     pub async fn erasure_begin(&self, tenant: TenantId) -> Result<Erasure, LedgerError> {
         let own = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(webhooks::id);
-        let ever = diesel::sql_query(EVER).bind::<SqlUuid, _>(tenant.as_uuid());
-        let (own, ever, now): (Vec<Uuid>, Vec<Ever>, OffsetDateTime) = self
-            .run("erasure_begin", async |conn| Ok((own.load(conn).await?, ever.load(conn).await?, now(conn).await?)))
+        let ever = sql(EVER).bind(tenant.as_uuid());
+        let (own, ever, now): (Vec<Uuid>, Vec<Uuid>, OffsetDateTime) = self
+            .run("erasure_begin", async |conn| Ok((own.load(conn).await?, ever.values(conn).await?, now(conn).await?)))
             .await?;
-        let webhooks = BTreeSet::from_iter(own.into_iter().chain(ever.into_iter().map(|row| row.webhook_id)));
+        let webhooks = BTreeSet::from_iter(own.into_iter().chain(ever));
         let webhooks = webhooks.into_iter().collect();
         let place = Place::Deliveries { webhook: 0, after: Uuid::nil() };
         Ok(Erasure { tenant, webhooks, settled_before: now - SETTLING, place })
@@ -181,20 +164,20 @@ impl Erasure {
                 let Some(table) = OF_WEBHOOKS.get(*number) else {
                     return Ok((Vec::new(), Place::OfTenant { table: 0 }));
                 };
-                let erase = diesel::sql_query(format!(
+                let erase = sql(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
                        SELECT ctid FROM {table} WHERE webhook_id = ANY ($1) LIMIT {ROWS}))"
                 ));
-                let gone = erase.bind::<Array<SqlUuid>, _>(&self.webhooks).execute(conn).await?;
+                let gone = erase.bind(&self.webhooks).execute(conn).await?;
                 (vec![(*table, gone)], Place::OfWebhooks { table: number + usize::from(gone < ROWS) })
             }
             Place::OfTenant { table: number } => {
                 let Some(table) = OF_TENANT.get(*number) else { return Ok((Vec::new(), Place::End)) };
-                let erase = diesel::sql_query(format!(
+                let erase = sql(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
                        SELECT ctid FROM {table} WHERE tenant_id = $1 LIMIT {ROWS}))"
                 ));
-                let gone = erase.bind::<SqlUuid, _>(self.tenant.as_uuid()).execute(conn).await?;
+                let gone = erase.bind(self.tenant.as_uuid()).execute(conn).await?;
                 (vec![(*table, gone)], Place::OfTenant { table: number + usize::from(gone < ROWS) })
             }
             Place::End => (Vec::new(), Place::End),
@@ -209,19 +192,19 @@ impl Erasure {
         webhook: Uuid,
         after: Uuid,
     ) -> QueryResult<(Gone, Option<Uuid>)> {
-        let next = diesel::sql_query(NEXT).bind::<SqlUuid, _>(webhook).bind::<SqlUuid, _>(after);
-        let next: Vec<Next> = next.bind::<BigInt, _>(DELIVERIES).load(conn).await?;
-        let moment = |one: &Next| DeliveryId::from(one.id).occurred_at();
-        let is_same_day = |one: &Next, other: &Next| moment(one).date() == moment(other).date();
+        let next = sql(NEXT).bind(webhook).bind(after);
+        let next: Vec<(Uuid, Uuid)> = next.bind(DELIVERIES).values(conn).await?;
+        let moment = |id: Uuid| DeliveryId::from(id).occurred_at();
+        let is_same_day = |(one, _): &(Uuid, Uuid), (other, _): &_| moment(*one).date() == moment(*other).date();
         let Some(next) = next.chunk_by(is_same_day).next() else { return Ok((Vec::new(), None)) };
-        let (first, last) = (&next[0], &next[next.len() - 1]);
-        let ids: Vec<Uuid> = next.iter().map(|one| one.id).collect();
+        let (ids, events): (Vec<Uuid>, Vec<Uuid>) = next.iter().copied().unzip();
+        let (first, last) = (ids[0], ids[ids.len() - 1]);
         let these = |statement: String| {
-            let statement = diesel::sql_query(statement).bind::<Array<SqlUuid>, _>(ids.clone());
-            statement.bind::<SqlUuid, _>(first.id).bind::<SqlUuid, _>(last.id)
+            let statement = sql(statement).bind(ids.clone());
+            statement.bind(first).bind(last)
         };
-        let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
-        let held = forget.bind::<Array<SqlUuid>, _>(&ids).execute(conn).await?;
+        let forget = sql(FORGET_HELD).bind(webhook);
+        let held = forget.bind(&ids).execute(conn).await?;
         these(LOCK.to_owned()).execute(conn).await?;
         let mut gone = vec![("held_jobs", held)];
         for table in OF_DELIVERIES {
@@ -229,13 +212,8 @@ impl Erasure {
             gone.push((table, these(erase).execute(conn).await?));
         }
         gone.push(("deliveries", these(ERASE_DELIVERIES.to_owned()).execute(conn).await?));
-        let events: Vec<Uuid> = next.iter().map(|one| one.event_id).collect();
-        let erase = diesel::sql_query(ERASE_EVENTS)
-            .bind::<Array<SqlUuid>, _>(events)
-            .bind::<SqlUuid, _>(self.tenant.as_uuid())
-            .bind::<Timestamptz, _>(moment(first))
-            .bind::<Timestamptz, _>(moment(last));
+        let erase = sql(ERASE_EVENTS).bind(events).bind(self.tenant.as_uuid()).bind(moment(first)).bind(moment(last));
         gone.push(("events", erase.execute(conn).await?));
-        Ok((gone, Some(last.id)))
+        Ok((gone, Some(last)))
     }
 }

@@ -2,22 +2,21 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use diesel::{
-    QueryableByName,
-    prelude::*,
-    sql_types::{BigInt, Bool, Nullable, Text, Timestamptz, Uuid as SqlUuid},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, DeliveryState, EventId, EventType, TenantId, Timestamp, WebhookId};
+use domain::{DeliveryId, EventId, EventType, TenantId, Timestamp, WebhookId};
 use strum::IntoStaticStr;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
+    admin::{deliveries::Delivery, webhooks::Existence},
     clock::now,
     error::LedgerError,
-    hot::{look_up::read_state, waiting::is_one_of},
+    hot::waiting::is_one_of,
+    names::load_known,
     pool::Ledger,
+    statement::sql,
     tables::{deliveries, webhooks},
 };
 
@@ -58,24 +57,7 @@ pub struct EventAtWebhook {
     /// Whether it is deleted.
     pub is_deleted: bool,
     /// Its delivery, or why there is none.
-    pub delivery: Result<EventDelivery, Absence>,
-}
-
-/// The delivery of an event to a webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventDelivery {
-    /// Its id.
-    pub id: DeliveryId,
-    /// Its state. What waits for a deleted webhook counts as cancelled.
-    pub state: DeliveryState,
-    /// Attempts made.
-    pub attempts: u16,
-    /// When the next attempt is due, if one is.
-    pub next_attempt_at: Option<OffsetDateTime>,
-    /// When it was created.
-    pub created_at: OffsetDateTime,
-    /// Whether it is a test delivery.
-    pub is_test: bool,
+    pub delivery: Result<Delivery, Absence>,
 }
 
 /// Why a webhook has no delivery of an event.
@@ -107,17 +89,9 @@ impl Absence {
     }
 }
 
-#[derive(QueryableByName)]
-struct FoundRow {
-    #[diesel(sql_type = Bool)]
-    is_cut: bool,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    occurred_at: Option<OffsetDateTime>,
-    #[diesel(sql_type = Nullable<Text>)]
-    event_type: Option<String>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    received_at: Option<OffsetDateTime>,
-}
+/// True if some events of the id were not looked at, and one of the tenant's, if it has any: its time and type, and when it
+/// was stored.
+type FoundRow = (bool, Option<OffsetDateTime>, Option<String>, Option<OffsetDateTime>);
 
 struct EventRow {
     occurred_at: OffsetDateTime,
@@ -136,18 +110,6 @@ struct WebhookRow {
     deleted_at: Option<OffsetDateTime>,
 }
 
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = deliveries, check_for_backend(diesel::pg::Pg))]
-struct DeliveryRow {
-    id: Uuid,
-    webhook_id: Uuid,
-    state: String,
-    attempts: i16,
-    next_attempt_at: Option<OffsetDateTime>,
-    created_at: OffsetDateTime,
-    is_test: bool,
-}
-
 // One row at least. The limit comes before tenants and order, so that an id that is used without end is not read
 // without end. It also leaves the planner no other index than the one by ids.
 const FIND: &str = "WITH looked_at AS MATERIALIZED ( \
@@ -164,15 +126,15 @@ impl Ledger {
     /// or retention took it. Deliveries of events that came before `keep` may be gone. Of an id that very many events
     /// have, of whatever tenant, only some are looked at.
     pub async fn event_find(&self, tenant: TenantId, id: EventId, keep: Duration) -> Result<FoundEvents, LedgerError> {
-        let find = diesel::sql_query(FIND)
-            .bind::<SqlUuid, _>(id.as_uuid())
-            .bind::<SqlUuid, _>(tenant.as_uuid())
-            .bind::<BigInt, _>(LOOKED_AT)
-            .bind::<BigInt, _>(i64::try_from(SHOWN + 1).unwrap_or(i64::MAX));
+        let find = sql(FIND)
+            .bind(id.as_uuid())
+            .bind(tenant.as_uuid())
+            .bind(LOOKED_AT)
+            .bind(i64::try_from(SHOWN + 1).unwrap_or(i64::MAX));
         let read = self.run("event_find", async |conn| {
-            let found: Vec<FoundRow> = find.load(conn).await?;
-            let is_cut = found.iter().any(|row| row.is_cut);
-            let mut events: Vec<_> = found.into_iter().filter_map(FoundRow::event).collect();
+            let found: Vec<FoundRow> = find.values(conn).await?;
+            let is_cut = found.iter().any(|(is_cut, ..)| *is_cut);
+            let mut events: Vec<_> = found.into_iter().filter_map(EventRow::of).collect();
             let is_complete = !is_cut && events.len() <= SHOWN;
             events.truncate(SHOWN);
             if events.is_empty() {
@@ -188,7 +150,7 @@ impl Ledger {
         });
         let (webhooks, found, is_complete, now) = read.await?;
         let events = found.into_iter().map(|(event, rows)| event.read(&webhooks, rows, now - keep));
-        Ok(FoundEvents { events: events.collect::<Result<_, _>>()?, is_complete })
+        Ok(FoundEvents { events: events.collect(), is_complete })
     }
 }
 
@@ -198,22 +160,19 @@ async fn all_of(conn: &mut AsyncPgConnection, tenant: TenantId) -> QueryResult<V
     of_tenant.order((webhooks::tenant_id, webhooks::id)).select(WebhookRow::as_select()).load(conn).await
 }
 
-impl FoundRow {
-    /// `None` for an event type that only a newer version knows, too.
-    fn event(self) -> Option<EventRow> {
-        let Self { occurred_at, event_type, received_at, .. } = self;
-        Some(EventRow { occurred_at: occurred_at?, event_type: event_type?.parse().ok()?, received_at: received_at? })
-    }
-}
-
 impl EventRow {
+    /// `None` for an event type that only a newer version knows, too.
+    fn of((_, occurred_at, event_type, received_at): FoundRow) -> Option<Self> {
+        Some(Self { occurred_at: occurred_at?, event_type: event_type?.parse().ok()?, received_at: received_at? })
+    }
+
     /// Its deliveries to these webhooks, by webhook. An id names the day's partition, so each is a look-up in there.
     async fn deliveries(
         &self,
         conn: &mut AsyncPgConnection,
         id: EventId,
         webhooks: &[WebhookRow],
-    ) -> QueryResult<HashMap<Uuid, DeliveryRow>> {
+    ) -> QueryResult<HashMap<Uuid, Delivery>> {
         let Ok(timestamp) = Timestamp::try_from(self.occurred_at) else { return Ok(HashMap::new()) };
         let id_at = |row: &WebhookRow| DeliveryId::derive(row.id.into(), id, self.event_type, timestamp).as_uuid();
         let ids: Vec<Uuid> = webhooks.iter().map(id_at).collect();
@@ -222,16 +181,16 @@ impl EventRow {
         }
         let of_type = deliveries::event_type.eq(self.event_type.as_str());
         let query = deliveries::table.filter(is_one_of(&ids).and(of_type));
-        let rows: Vec<DeliveryRow> = query.select(DeliveryRow::as_select()).load(conn).await?;
-        Ok(rows.into_iter().map(|row| (row.webhook_id, row)).collect())
+        let query = query.select((deliveries::webhook_id, Delivery::as_select()));
+        Ok(load_known(query, conn).await?.into_iter().collect())
     }
 
     fn read(
         self,
         webhooks: &[WebhookRow],
-        mut deliveries: HashMap<Uuid, DeliveryRow>,
+        mut deliveries: HashMap<Uuid, Delivery>,
         kept_since: OffsetDateTime,
-    ) -> Result<FoundEvent, LedgerError> {
+    ) -> FoundEvent {
         let Self { occurred_at, event_type, received_at } = self;
         let is_test = deliveries.values().any(|delivery| delivery.is_test);
         let at_webhook = |row: &WebhookRow| {
@@ -244,16 +203,16 @@ impl EventRow {
                 is_subscribed: row.events.iter().any(|name| name == event_type.as_str()),
             };
             let is_deleted = row.deleted_at.is_some();
-            let delivery = deliveries.remove(&row.id).map(|delivery| delivery.read(is_deleted)).transpose()?;
-            Ok(EventAtWebhook {
+            let existence = if is_deleted { Existence::Deleted } else { Existence::Registered };
+            let delivery = deliveries.remove(&row.id).map(|delivery| delivery.shown(existence));
+            EventAtWebhook {
                 webhook: row.id.into(),
                 name: row.name.clone(),
                 is_deleted,
                 delivery: delivery.ok_or_else(|| circumstances.absence()),
-            })
+            }
         };
-        let webhooks = webhooks.iter().map(at_webhook).collect::<Result<_, LedgerError>>()?;
-        Ok(FoundEvent { event_type, occurred_at, received_at, webhooks })
+        FoundEvent { event_type, occurred_at, received_at, webhooks: webhooks.iter().map(at_webhook).collect() }
     }
 }
 
@@ -287,26 +246,6 @@ impl Circumstances {
             Absence::NotSubscribed
         }
     }
-}
-
-impl DeliveryRow {
-    /// What waits for a deleted webhook counts as cancelled, as in the log.
-    fn read(self, is_deleted: bool) -> Result<EventDelivery, LedgerError> {
-        let state = read_state(&self.state).map_err(unreadable)?;
-        let is_over = is_deleted && state.is_waiting();
-        Ok(EventDelivery {
-            id: self.id.into(),
-            state: if is_over { DeliveryState::Cancelled } else { state },
-            attempts: u16::try_from(self.attempts).map_err(|_| unreadable("deliveries.attempts"))?,
-            next_attempt_at: self.next_attempt_at.filter(|_| !is_over),
-            created_at: self.created_at,
-            is_test: self.is_test,
-        })
-    }
-}
-
-const fn unreadable(column: &'static str) -> LedgerError {
-    LedgerError::Unreadable { column }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use diesel::{
     QueryableByName,
     prelude::*,
-    sql_types::{Array, Int4, Json, Text},
+    sql_types::{Json, Text},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{Notice, NoticeType, WebhookId, notice_by};
@@ -16,6 +16,7 @@ use crate::{
     admin::history::Actor,
     error::LedgerError,
     pool::Ledger,
+    statement::sql,
     tables::{notices, webhooks},
 };
 
@@ -45,7 +46,7 @@ impl Ledger {
     /// Leases up to `most` notices that are not known to be published.
     pub async fn notices_lease(&self, most: u16) -> Result<Vec<Notice>, LedgerError> {
         let known = NoticeType::ALL.map(NoticeType::as_str);
-        let query = diesel::sql_query(LEASE).bind::<Int4, _>(i32::from(most)).bind::<Array<Text>, _>(&known[..]);
+        let query = sql(LEASE).bind(i32::from(most)).bind(&known[..]);
         let rows: Vec<Row> = self.run("notices_lease", async |conn| query.load(conn).await).await?;
         Ok(rows.into_iter().filter_map(Row::read).collect())
     }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::{
     admin::{history::Action, notices::Row, webhooks::Page},
     error::LedgerError,
+    names::load_page,
     pool::Ledger,
     tables::{history, notices, webhooks},
 };
@@ -41,16 +42,17 @@ impl Ledger {
     ) -> Result<Option<Vec<HistoryEntry>>, LedgerError> {
         let (tenant, webhook) = (tenant.as_uuid(), webhook.as_uuid());
         let before = page.after.unwrap_or(Uuid::max());
-        let entries = history::table
-            // Along one index (README, a webhook's log).
-            .filter(
-                history::webhook_id.eq_any([webhook]).and(history::tenant_id.eq(tenant)).and(history::id.lt(before)),
-            )
-            .order((history::webhook_id.desc(), history::id.desc()))
-            .limit(page.limit.into())
-            .select(HistoryEntry::as_select());
         self.run("history_list", async |conn| {
-            let entries: Vec<HistoryEntry> = entries.load(conn).await?;
+            let query = |limit| {
+                history::table
+                    // Along one index (README, a webhook's log).
+                    .filter(history::webhook_id.eq_any([webhook]).and(history::tenant_id.eq(tenant)))
+                    .filter(history::id.lt(before))
+                    .order((history::webhook_id.desc(), history::id.desc()))
+                    .limit(limit)
+                    .select(HistoryEntry::as_select())
+            };
+            let entries = load_page(page.limit, query, conn).await?;
             let is_known = !entries.is_empty() || is_known(conn, tenant, webhook).await?;
             Ok(is_known.then_some(entries))
         })

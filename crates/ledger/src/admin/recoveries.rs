@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use diesel::{
-    QueryableByName,
     deserialize::{self, FromSql, FromSqlRow},
     pg::{Pg, PgValue},
     prelude::*,
-    sql_types::{Array, BigInt, Bool, Double, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
+    sql_types::Text,
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, time_text};
@@ -27,8 +26,9 @@ use crate::{
     },
     error::LedgerError,
     hot::{bodies::with_bodies, waiting::is_one_of},
-    names::{StoredOutcome, named},
+    names::named,
     pool::Ledger,
+    statement::{rows, sql},
     tables::{deliveries, recoveries, webhooks},
 };
 
@@ -84,7 +84,6 @@ pub struct Recovery {
     /// The states from which it recovers.
     pub states: Vec<Recoverable>,
     /// The outcomes of the last attempts of the deliveries that it recovers; none: of all.
-    #[diesel(deserialize_as = Outcomes)]
     pub outcomes: Vec<OutcomeClass>,
     /// The last delivery that it has looked at.
     pub reached: Uuid,
@@ -121,72 +120,45 @@ pub struct RecoverableCount {
 }
 
 /// A webhook whose deliveries an operator may recover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoverableWebhook {
     /// Its id.
-    #[diesel(sql_type = SqlUuid, deserialize_as = Uuid)]
     pub id: WebhookId,
     /// Its tenant.
-    #[diesel(sql_type = SqlUuid, deserialize_as = Uuid)]
     pub tenant: TenantId,
     /// True if a recovery of it is running.
-    #[diesel(sql_type = Bool)]
     pub is_recovering: bool,
 }
 
+rows! { RecoverableWebhook { id, tenant, is_recovering } }
+
 /// A running recovery, leased for its next step.
-#[derive(QueryableByName)]
 struct Leased {
-    #[diesel(sql_type = SqlUuid)]
     id: Uuid,
-    #[diesel(sql_type = SqlUuid)]
     tenant_id: Uuid,
-    #[diesel(sql_type = SqlUuid)]
     webhook_id: Uuid,
-    #[diesel(sql_type = Timestamptz)]
     created_at: OffsetDateTime,
-    #[diesel(sql_type = SqlUuid)]
     reached: Uuid,
-    #[diesel(sql_type = Array<Text>)]
     states: Vec<String>,
-    #[diesel(sql_type = Array<Text>)]
     outcomes: Vec<String>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     until: Option<OffsetDateTime>,
 }
 
-#[derive(QueryableByName)]
+rows! { Leased { id, tenant_id, webhook_id, created_at, reached, states, outcomes, until } }
+
 struct Candidate {
-    #[diesel(sql_type = SqlUuid)]
     id: Uuid,
-    #[diesel(sql_type = Bool)]
     is_wanted: bool,
 }
 
-#[derive(QueryableByName)]
+rows! { Candidate { id, is_wanted } }
+
 struct Counted {
-    #[diesel(sql_type = BigInt)]
     looked_at: i64,
-    #[diesel(sql_type = BigInt)]
     count: i64,
 }
 
-/// The stored outcomes of a recovery: `deserialize_as = Outcomes`.
-#[derive(FromSqlRow)]
-pub struct Outcomes(Vec<OutcomeClass>);
-
-impl FromSql<Array<Text>, Pg> for Outcomes {
-    fn from_sql(names: PgValue<'_>) -> deserialize::Result<Self> {
-        let stored: Vec<StoredOutcome> = FromSql::<Array<Text>, Pg>::from_sql(names)?;
-        Ok(Self(stored.into_iter().map(OutcomeClass::from).collect()))
-    }
-}
-
-impl From<Outcomes> for Vec<OutcomeClass> {
-    fn from(Outcomes(outcomes): Outcomes) -> Self {
-        outcomes
-    }
-}
+rows! { Counted { looked_at, count } }
 
 /// How many deliveries a step looks at for each one that it may begin. Those made after the request are left out, and may
 /// come as fast as a recovery goes on: it has to be faster to come to its end.
@@ -228,7 +200,7 @@ impl Ledger {
             recoveries::since.eq(wanted.since),
             recoveries::until.eq(wanted.until),
             recoveries::states.eq(wanted.states()),
-            recoveries::outcomes.eq(wanted.outcomes()),
+            recoveries::outcomes.eq(&wanted.outcomes),
             recoveries::reached.eq(wanted.first()),
         );
         // The update changes nothing. It returns the running recovery.
@@ -279,7 +251,7 @@ impl Ledger {
                     return Ok(None);
                 }
                 let ids = (first_kept(conn, bodies).await?, Uuid::max());
-                wanted.count(conn, webhook, ids, (COUNTED + 1, &wanted.outcomes())).await.map(Some)
+                wanted.count(conn, webhook, ids, (COUNTED + 1, &wanted.outcomes)).await.map(Some)
             })
             .await?;
         Ok(counted.map(|Counted { looked_at, count }| RecoverableCount {
@@ -291,7 +263,7 @@ impl Ledger {
     /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. A webhook is left out
     /// while its deliveries are being cancelled.
     pub async fn recoverable_webhooks(&self, tenant: Option<TenantId>) -> Result<Vec<RecoverableWebhook>, LedgerError> {
-        let query = diesel::sql_query(WEBHOOKS).bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
+        let query = sql(WEBHOOKS).bind(tenant.map(TenantId::as_uuid));
         self.run("recoverable_webhooks", async |conn| query.load(conn).await).await
     }
 
@@ -326,11 +298,11 @@ impl Ledger {
         bodies: Duration,
         turn: &mut Option<TenantId>,
     ) -> Result<Option<Step>, LedgerError> {
-        let lease = diesel::sql_query(format!(
+        let lease = sql(format!(
             "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ({NEXT}) AS next WHERE r.id = next.id \
              RETURNING r.id, next.tenant_id, r.webhook_id, r.created_at, r.reached, r.states, r.outcomes, r.until"
         ))
-        .bind::<SqlUuid, _>(turn.map_or(Uuid::nil(), TenantId::as_uuid));
+        .bind(turn.map_or(Uuid::nil(), TenantId::as_uuid));
         let leased: Option<Leased> =
             self.run("recovery_step", async |conn| lease.get_result(conn).await.optional()).await?;
         let Some(leased) = leased else { return Ok(None) };
@@ -354,24 +326,24 @@ impl Ledger {
                 begin(conn, &ids).await?;
                 let batch = add_leased(conn, &found, |_| 0).await?;
                 let is_finished = !is_full && candidates.len() < usize::from(looked_at);
-                diesel::sql_query(GO_ON)
-                    .bind::<SqlUuid, _>(leased.id)
-                    .bind::<SqlUuid, _>(reached.unwrap_or(leased.reached))
-                    .bind::<Int4, _>(i32::try_from(ids.len()).unwrap_or_default())
-                    .bind::<Bool, _>(is_finished)
-                    .bind::<Double, _>(pause.as_secs_f64())
+                sql(GO_ON)
+                    .bind(leased.id)
+                    .bind(reached.unwrap_or(leased.reached))
+                    .bind(i32::try_from(ids.len()).unwrap_or_default())
+                    .bind(is_finished)
+                    .bind(pause.as_secs_f64())
                     .execute(conn)
                     .await?;
                 Ok(Step { deliveries: ids.len(), batch: Some(batch) })
             })
             .await
         });
-        let soon = diesel::sql_query(format!(
+        let soon = sql(format!(
             "UPDATE recoveries AS r SET leased_until = now() + {AFTER_FAILURE} FROM ( \
                SELECT id FROM recoveries WHERE id = $1 AND finished_at IS NULL FOR UPDATE SKIP LOCKED \
              ) AS free WHERE r.id = free.id"
         ));
-        let soon = soon.bind::<SqlUuid, _>(leased.id);
+        let soon = soon.bind(leased.id);
         self.step_taken(step.await, async |conn| soon.execute(conn).await).await
     }
 }
@@ -387,13 +359,13 @@ impl Leased {
     /// The next deliveries to look at in the order of their ids, from `first` on.
     async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<Candidate>> {
         // No delivery's id is the bound of its millisecond, so `first` itself need not be included.
-        diesel::sql_query(include_str!("find_recoverable.sql"))
-            .bind::<SqlUuid, _>(self.webhook_id)
-            .bind::<Array<Text>, _>(&self.states)
-            .bind::<SqlUuid, _>(self.reached.max(first))
-            .bind::<SqlUuid, _>(end_of_ids(self.until))
-            .bind::<BigInt, _>(i64::from(most))
-            .bind::<Array<Text>, _>(&self.outcomes)
+        sql(include_str!("find_recoverable.sql"))
+            .bind(self.webhook_id)
+            .bind(&self.states)
+            .bind(self.reached.max(first))
+            .bind(end_of_ids(self.until))
+            .bind(i64::from(most))
+            .bind(&self.outcomes)
             .load(conn)
             .await
     }
@@ -433,10 +405,6 @@ impl NewRecovery {
         self.states.iter().map(|state| state.as_str()).collect()
     }
 
-    fn outcomes(&self) -> Vec<&'static str> {
-        self.outcomes.iter().map(|class| class.as_str()).collect()
-    }
-
     /// The lower bound of the deliveries' ids.
     fn first(&self) -> Uuid {
         DeliveryId::bound_at(self.since)
@@ -448,15 +416,15 @@ impl NewRecovery {
         conn: &mut AsyncPgConnection,
         webhook: WebhookId,
         (first, end): (Uuid, Uuid),
-        (most, outcomes): (i64, &[&str]),
+        (most, outcomes): (i64, &[OutcomeClass]),
     ) -> QueryResult<Counted> {
-        let count = diesel::sql_query(include_str!("count_recoverable.sql"))
-            .bind::<SqlUuid, _>(webhook.as_uuid())
-            .bind::<Array<Text>, _>(self.states())
-            .bind::<SqlUuid, _>(self.first().max(first))
-            .bind::<SqlUuid, _>(end_of_ids(self.until).min(end))
-            .bind::<BigInt, _>(most)
-            .bind::<Array<Text>, _>(outcomes);
+        let count = sql(include_str!("count_recoverable.sql"))
+            .bind(webhook.as_uuid())
+            .bind(self.states())
+            .bind(self.first().max(first))
+            .bind(end_of_ids(self.until).min(end))
+            .bind(most)
+            .bind(outcomes);
         count.get_result(conn).await
     }
 

@@ -11,11 +11,11 @@ use uuid::Uuid;
 
 use crate::{
     admin::{
-        deliveries::{Delivery, Row},
+        deliveries::Delivery,
         history::{Action, Actor, add_history},
         outbox::add_to_outbox,
         tasks::is_cancelling,
-        webhooks::{Existence, lock},
+        webhooks::lock,
     },
     clock::{self, now},
     error::LedgerError,
@@ -77,7 +77,7 @@ impl Ledger {
                         return Ok(Err(Resend::NotFound));
                     }
                     let before = delivery().select((deliveries::state, deliveries::attempts)).for_update();
-                    let before: Option<(String, i16)> = before.first(conn).await.optional()?;
+                    let before: Option<(DeliveryState, i16)> = before.first(conn).await.optional()?;
                     let Some((state, attempts)) = before else { return Ok(Err(Resend::NotFound)) };
                     if key < first_kept(conn, kept.log).await? {
                         return Ok(Err(Resend::TooOld));
@@ -95,21 +95,18 @@ impl Ledger {
                     if is_cancelling(conn, webhook).await? {
                         return Ok(Err(Resend::Cancelling));
                     }
-                    if state != DeliveryState::Pending.as_str() {
+                    if state != DeliveryState::Pending {
                         begin(conn, &[key]).await?;
                         add_to_outbox(conn, key).await?;
-                        let details = json!({"delivery_id": id, "state": state});
+                        let details = json!({"delivery_id": id, "state": state.as_str()});
                         add_history(conn, actor, webhook, Action::Resent, details).await?;
                     }
-                    delivery().select(Row::as_select()).first(conn).await.map(Ok)
+                    delivery().select(Delivery::as_select()).first(conn).await.map(Ok)
                 })
                 .await
             })
             .await?;
-        match resent {
-            Ok(row) => row.read(Existence::Registered).map(Resend::Accepted),
-            Err(refused) => Ok(refused),
-        }
+        Ok(resent.map_or_else(|refused| refused, Resend::Accepted))
     }
 }
 
@@ -128,7 +125,7 @@ fn first_kept_at(now: OffsetDateTime, keep: Duration) -> Uuid {
 pub(crate) async fn begin(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
     diesel::update(deliveries::table.filter(is_one_of(ids)))
         .set((
-            deliveries::state.eq(DeliveryState::Pending.as_str()),
+            deliveries::state.eq(DeliveryState::Pending),
             deliveries::run_base.eq(deliveries::attempts),
             deliveries::first_failed_at.eq(None::<OffsetDateTime>),
             deliveries::next_attempt_at.eq(clock::sql::now().nullable()),

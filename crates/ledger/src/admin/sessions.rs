@@ -1,9 +1,6 @@
 //! Admin sessions of the `database` back end (specification, section 5.1).
 
-use diesel::{
-    prelude::*,
-    sql_types::{BigInt, Timestamptz},
-};
+use diesel::{pg::Pg, prelude::*};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 use domain::TenantId;
 use ring::{
@@ -11,9 +8,8 @@ use ring::{
     rand::{SecureRandom, SystemRandom},
 };
 use time::OffsetDateTime;
-use uuid::Uuid;
 
-use crate::{error::LedgerError, pool::Ledger, tables::admin_sessions};
+use crate::{error::LedgerError, pool::Ledger, statement::sql, tables::admin_sessions};
 
 /// Expired sessions that one statement deletes.
 const PURGE: usize = 1000;
@@ -30,11 +26,14 @@ impl SessionHash {
 }
 
 /// Who is logged in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Insertable, Queryable, Selectable)]
+#[diesel(table_name = admin_sessions, check_for_backend(Pg))]
 pub struct Session {
     /// The tenant whose webhooks the session may manage.
+    #[diesel(column_name = tenant_id)]
     pub tenant: TenantId,
     /// The user, as the business application names them.
+    #[diesel(column_name = user_id)]
     pub user: String,
     /// The role: [`Session::ADMIN`] may manage webhooks.
     pub role: String,
@@ -74,18 +73,9 @@ impl NewSession {
 impl Ledger {
     /// The session with this id, if it exists and has not expired at `now`.
     pub async fn session_find(&self, hash: &SessionHash, now: OffsetDateTime) -> Result<Option<Session>, LedgerError> {
-        let row: Option<(Uuid, String, String)> = self
-            .run("session_find", async |conn| {
-                admin_sessions::table
-                    .find(&hash.0)
-                    .filter(admin_sessions::expires_at.gt(now))
-                    .select((admin_sessions::tenant_id, admin_sessions::user_id, admin_sessions::role))
-                    .first(conn)
-                    .await
-                    .optional()
-            })
-            .await?;
-        Ok(row.map(|(tenant, user, role)| Session { tenant: tenant.into(), user, role }))
+        let of_hash = admin_sessions::table.find(&hash.0).filter(admin_sessions::expires_at.gt(now));
+        let query = of_hash.select(Session::as_select());
+        self.run("session_find", async |conn| query.first(conn).await.optional()).await
     }
 
     /// Stores a session.
@@ -144,9 +134,7 @@ async fn insert(conn: &mut AsyncPgConnection, new: &NewSession) -> QueryResult<(
     diesel::insert_into(admin_sessions::table)
         .values((
             admin_sessions::id_sha256.eq(&new.hash.0),
-            admin_sessions::tenant_id.eq(new.session.tenant.as_uuid()),
-            admin_sessions::user_id.eq(&new.session.user),
-            admin_sessions::role.eq(&new.session.role),
+            &new.session,
             admin_sessions::expires_at.eq(new.expires_at),
         ))
         .execute(conn)
@@ -155,12 +143,10 @@ async fn insert(conn: &mut AsyncPgConnection, new: &NewSession) -> QueryResult<(
 }
 
 async fn purge_some(conn: &mut AsyncPgConnection, now: OffsetDateTime) -> QueryResult<usize> {
-    diesel::sql_query(
-        "DELETE FROM admin_sessions WHERE id_sha256 = ANY (ARRAY( \
-           SELECT id_sha256 FROM admin_sessions WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))",
-    )
-    .bind::<Timestamptz, _>(now)
-    .bind::<BigInt, _>(PURGE as i64)
+    sql("DELETE FROM admin_sessions WHERE id_sha256 = ANY (ARRAY( \
+           SELECT id_sha256 FROM admin_sessions WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))")
+    .bind(now)
+    .bind(PURGE as i64)
     .execute(conn)
     .await
 }

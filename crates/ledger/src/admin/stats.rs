@@ -1,55 +1,49 @@
 //! How a webhook's attempts went, by hour or day. Written with its health, kept for 90 days.
 
-use diesel::{
-    QueryableByName,
-    sql_types::{Array, BigInt, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
-};
-use diesel_async::RunQueryDsl;
 use domain::{OutcomeClass, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{admin::webhooks::OwnWebhook, error::LedgerError, names::StoredOutcome, pool::Ledger};
+use crate::{
+    admin::webhooks::OwnWebhook,
+    error::LedgerError,
+    pool::Ledger,
+    statement::{rows, sql},
+};
 
 /// Attempts of one hour or day with one outcome class and a duration of one bucket.
-#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// When the hour or day began (UTC).
-    #[diesel(sql_type = Timestamptz)]
     pub step: OffsetDateTime,
     /// The outcome class.
-    #[diesel(sql_type = Text, deserialize_as = StoredOutcome)]
     pub outcome: OutcomeClass,
     /// The number of their [`domain::DurationBucket`].
-    #[diesel(sql_type = SmallInt)]
     pub bucket: i16,
     /// How many there were.
-    #[diesel(sql_type = BigInt)]
     pub attempts: i64,
     /// How many of them dropped their delivery.
-    #[diesel(sql_type = BigInt)]
     pub dropped: i64,
 }
 
+rows! { Tally { step, outcome, bucket, attempts, dropped } }
+
 /// What a webhook's attempts of one hour came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HourCounts {
     /// The webhook.
-    #[diesel(sql_type = SqlUuid, deserialize_as = Uuid)]
     pub webhook: WebhookId,
     /// When the hour began (UTC).
-    #[diesel(sql_type = Timestamptz)]
     pub hour: OffsetDateTime,
     /// Attempts that succeeded.
-    #[diesel(sql_type = BigInt)]
     pub succeeded: i64,
     /// Attempts that failed.
-    #[diesel(sql_type = BigInt)]
     pub failed: i64,
     /// Failed attempts that dropped their delivery.
-    #[diesel(sql_type = BigInt)]
     pub dropped: i64,
 }
+
+rows! { HourCounts { webhook, hour, succeeded, failed, dropped } }
 
 /// The length of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,11 +92,7 @@ impl Ledger {
         (from, until): (OffsetDateTime, OffsetDateTime),
     ) -> Result<Vec<HourCounts>, LedgerError> {
         let ids: Vec<Uuid> = webhooks.iter().map(|id| id.as_uuid()).collect();
-        let query = diesel::sql_query(BY_WEBHOOK)
-            .bind::<Array<SqlUuid>, _>(ids)
-            .bind::<SqlUuid, _>(tenant.as_uuid())
-            .bind::<Timestamptz, _>(from)
-            .bind::<Timestamptz, _>(until);
+        let query = sql(BY_WEBHOOK).bind(ids).bind(tenant.as_uuid()).bind(from).bind(until);
         self.run("stats_by_webhook", async |conn| query.load(conn).await).await
     }
 
@@ -114,11 +104,7 @@ impl Ledger {
         (from, until): (OffsetDateTime, OffsetDateTime),
         step: StatsStep,
     ) -> Result<Vec<Tally>, LedgerError> {
-        let query = diesel::sql_query(LIST)
-            .bind::<SqlUuid, _>(webhook.id().as_uuid())
-            .bind::<Timestamptz, _>(from)
-            .bind::<Timestamptz, _>(until)
-            .bind::<Text, _>(step.as_str());
-        self.run("stats_list", async |conn| query.load(conn).await).await
+        let query = sql(LIST).bind(webhook.id().as_uuid()).bind(from).bind(until).bind(step.as_str());
+        self.run("stats_list", async |conn| query.load_known(conn).await).await
     }
 }

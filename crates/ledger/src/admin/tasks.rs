@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use diesel::{
-    QueryableByName,
-    prelude::*,
-    sql_types::{BigInt, Bool, Double, Nullable, Timestamptz, Uuid as SqlUuid},
-};
+use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    admin::outbox::OutboxBatch, error::LedgerError, hot::waiting::cancel_waiting, pool::Ledger, tables::webhook_tasks,
+    admin::outbox::OutboxBatch,
+    error::LedgerError,
+    hot::waiting::cancel_waiting,
+    pool::Ledger,
+    statement::{rows, sql},
+    tables::webhook_tasks,
 };
 
 /// The maximum of deliveries that one step reads, and cancels: some tens of milliseconds.
@@ -48,29 +49,7 @@ pub struct Running {
     pub recover: i64,
 }
 
-#[derive(QueryableByName)]
-struct Leased {
-    #[diesel(sql_type = SqlUuid)]
-    webhook_id: Uuid,
-}
-
-#[derive(QueryableByName)]
-struct LookedAt {
-    #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
-    #[diesel(sql_type = Bool)]
-    waits: bool,
-}
-
-#[derive(QueryableByName)]
-struct RunningRow {
-    #[diesel(sql_type = BigInt)]
-    cancel: i64,
-    #[diesel(sql_type = BigInt)]
-    wake: i64,
-    #[diesel(sql_type = BigInt)]
-    recover: i64,
-}
+rows! { Running { cancel, wake, recover } }
 
 // A webhook's log is read as the README says of it.
 const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
@@ -100,17 +79,17 @@ impl Ledger {
         tenant: Option<TenantId>,
         pause: Duration,
     ) -> Result<Option<Step>, LedgerError> {
-        let lease = diesel::sql_query(format!(
+        let lease = sql(format!(
             "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
                SELECT webhook_id FROM webhook_tasks WHERE leased_until <= now() \
                  AND ($1 IS NULL OR webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) \
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
              ) AS next WHERE t.webhook_id = next.webhook_id RETURNING t.webhook_id"
         ))
-        .bind::<Nullable<SqlUuid>, _>(tenant.map(TenantId::as_uuid));
-        let leased: Option<Leased> =
-            self.run("cancellation_step", async |conn| lease.get_result(conn).await.optional()).await?;
-        let Some(Leased { webhook_id }) = leased else { return Ok(None) };
+        .bind(tenant.map(TenantId::as_uuid));
+        let leased: Option<Uuid> =
+            self.run("cancellation_step", async |conn| lease.value(conn).await.optional()).await?;
+        let Some(webhook_id) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
         let row = webhook_tasks::table.find(webhook_id).select((webhook_tasks::cursor, webhook_tasks::until));
         let lock = row.for_update().skip_locked();
@@ -122,8 +101,8 @@ impl Ledger {
                 let (step, next) = cancel_some(conn, webhook_id, (cursor, until)).await?;
                 match next {
                     Some(cursor) => {
-                        let go_on = diesel::sql_query(GO_ON).bind::<SqlUuid, _>(webhook_id).bind::<SqlUuid, _>(cursor);
-                        go_on.bind::<Double, _>(pause.as_secs_f64()).execute(conn).await?;
+                        let go_on = sql(GO_ON).bind(webhook_id).bind(cursor);
+                        go_on.bind(pause.as_secs_f64()).execute(conn).await?;
                     }
                     None => {
                         diesel::delete(webhook_tasks::table.find(webhook_id)).execute(conn).await?;
@@ -133,12 +112,12 @@ impl Ledger {
             })
             .await
         });
-        let soon = diesel::sql_query(format!(
+        let soon = sql(format!(
             "UPDATE webhook_tasks AS t SET leased_until = now() + {AFTER_FAILURE} FROM ( \
                SELECT webhook_id FROM webhook_tasks WHERE webhook_id = $1 FOR UPDATE SKIP LOCKED \
              ) AS free WHERE t.webhook_id = free.webhook_id"
         ));
-        let soon = soon.bind::<SqlUuid, _>(webhook_id);
+        let soon = soon.bind(webhook_id);
         self.step_taken(step.await, async |conn| soon.execute(conn).await).await
     }
 
@@ -160,9 +139,7 @@ impl Ledger {
 
     /// How many tasks and recoveries are under way.
     pub async fn tasks_count(&self) -> Result<Running, LedgerError> {
-        let row: RunningRow =
-            self.run("tasks_count", async |conn| diesel::sql_query(COUNT).get_result(conn).await).await?;
-        Ok(Running { cancel: row.cancel, wake: row.wake, recover: row.recover })
+        self.run("tasks_count", async |conn| sql(COUNT).get_result(conn).await).await
     }
 }
 
@@ -184,8 +161,8 @@ pub(crate) async fn begin_cancellation(
     webhook: Uuid,
     until: Option<OffsetDateTime>,
 ) -> QueryResult<usize> {
-    let begin = diesel::sql_query(BEGIN_CANCELLATION).bind::<SqlUuid, _>(webhook);
-    begin.bind::<Nullable<Timestamptz>, _>(until).execute(conn).await
+    let begin = sql(BEGIN_CANCELLATION).bind(webhook);
+    begin.bind(until).execute(conn).await
 }
 
 /// Cancels some of the deliveries after a cursor that were made until a time, and deletes their held jobs. Returns the
@@ -195,18 +172,18 @@ async fn cancel_some(
     webhook: Uuid,
     (cursor, until): (Uuid, Option<OffsetDateTime>),
 ) -> QueryResult<(Step, Option<Uuid>)> {
-    let look = diesel::sql_query(LOOK_AT).bind::<SqlUuid, _>(webhook).bind::<SqlUuid, _>(cursor);
+    let look = sql(LOOK_AT).bind(webhook).bind(cursor);
     let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
-    let look = look.bind::<BigInt, _>(most).bind::<Nullable<Timestamptz>, _>(until);
-    let looked_at: Vec<LookedAt> = look.load(conn).await?;
-    let waiting = looked_at.iter().filter(|delivery| delivery.waits).map(|delivery| delivery.id);
+    let look = look.bind(most).bind(until);
+    let looked_at: Vec<(Uuid, bool)> = look.values(conn).await?;
+    let waiting = looked_at.iter().filter(|(_, waits)| *waits).map(|(id, _)| *id);
     let waiting: Vec<Uuid> = waiting.take(CANCELLED).collect();
     let next = match waiting.last() {
         Some(last) if waiting.len() == CANCELLED => Some(*last),
-        _ => looked_at.get(LOOKED_AT - 1).map(|last| last.id),
+        _ => looked_at.get(LOOKED_AT - 1).map(|(last, _)| *last),
     };
-    let forget = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook);
-    forget.bind::<diesel::sql_types::Array<SqlUuid>, _>(&waiting).execute(conn).await?;
+    let forget = sql(FORGET_HELD).bind(webhook);
+    forget.bind(&waiting).execute(conn).await?;
     let cancelled = cancel_waiting(conn, &waiting).await?;
     Ok((Step { deliveries: cancelled, batch: None }, next))
 }

@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{BigInt, Double, Nullable, Uuid as SqlUuid},
-};
-use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, TenantId, WebhookId};
 use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
     pool::{Ledger, PATIENCE},
+    statement::{rows, sql},
 };
 
 /// How long after a webhook's `deleted_at` an ingest may still store a delivery to it. `deleted_at` is when the deleting
@@ -24,7 +20,7 @@ pub const SETTLING: Duration = PATIENCE.saturating_mul(2).saturating_add(Duratio
 const CHUNK: i64 = 50_000;
 
 /// How far a tenant has left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TenantCondition {
     /// Webhooks that are not deleted.
     pub registered: i64,
@@ -34,8 +30,8 @@ pub struct TenantCondition {
     pub cancelling: i64,
     /// Notices that the broker has not confirmed.
     pub unpublished: i64,
-    /// The time since the last deletion. `None` if there was none.
-    pub last_deleted: Option<Duration>,
+    /// The seconds since the last deletion. `None` if there was none.
+    pub last_deleted: Option<f64>,
 }
 
 /// A part of a webhook's deliveries.
@@ -60,36 +56,13 @@ const COUNT: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3 \
      ) SELECT (SELECT count(*) FROM chunk) AS deliveries, (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS last";
 
-#[derive(QueryableByName)]
-struct ConditionRow {
-    #[diesel(sql_type = BigInt)]
-    registered: i64,
-    #[diesel(sql_type = BigInt)]
-    deleted: i64,
-    #[diesel(sql_type = BigInt)]
-    cancelling: i64,
-    #[diesel(sql_type = BigInt)]
-    unpublished: i64,
-    #[diesel(sql_type = Nullable<Double>)]
-    last_deleted: Option<f64>,
-}
-
-#[derive(QueryableByName)]
-struct CountRow {
-    #[diesel(sql_type = BigInt)]
-    deliveries: i64,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    last: Option<Uuid>,
-}
+rows! { TenantCondition { registered, deleted, cancelling, unpublished, last_deleted } }
 
 impl Ledger {
     /// How far a tenant has left.
     pub async fn tenant_condition(&self, tenant: TenantId) -> Result<TenantCondition, LedgerError> {
-        let query = diesel::sql_query(CONDITION).bind::<SqlUuid, _>(tenant.as_uuid());
-        let row: ConditionRow = self.run("tenant_condition", async |conn| query.get_result(conn).await).await?;
-        let ConditionRow { registered, deleted, cancelling, unpublished, last_deleted } = row;
-        let last_deleted = last_deleted.map(|ago| Duration::try_from_secs_f64(ago).unwrap_or_default());
-        Ok(TenantCondition { registered, deleted, cancelling, unpublished, last_deleted })
+        let query = sql(CONDITION).bind(tenant);
+        self.run("tenant_condition", async |conn| query.get_result(conn).await).await
     }
 
     /// Counts up to 50,000 of a webhook's deliveries after one.
@@ -98,13 +71,10 @@ impl Ledger {
         webhook: WebhookId,
         after: Option<DeliveryId>,
     ) -> Result<Counted, LedgerError> {
-        let query = diesel::sql_query(COUNT)
-            .bind::<SqlUuid, _>(webhook.as_uuid())
-            .bind::<SqlUuid, _>(after.map_or(Uuid::nil(), DeliveryId::as_uuid))
-            .bind::<BigInt, _>(CHUNK);
-        let CountRow { deliveries, last } =
-            self.run("deliveries_count", async |conn| query.get_result(conn).await).await?;
-        let last = last.filter(|_| deliveries == CHUNK).map(DeliveryId::from);
+        let query = sql(COUNT).bind(webhook).bind(after.map_or(Uuid::nil(), DeliveryId::as_uuid)).bind(CHUNK);
+        let (deliveries, last): (i64, Option<DeliveryId>) =
+            self.run("deliveries_count", async |conn| query.value(conn).await).await?;
+        let last = last.filter(|_| deliveries == CHUNK);
         Ok(Counted { deliveries: u64::try_from(deliveries).unwrap_or_default(), last })
     }
 }

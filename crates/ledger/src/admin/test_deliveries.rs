@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::{
     admin::{
-        deliveries::{Delivery, Row},
+        deliveries::Delivery,
         history::{Action, Actor, add_history},
         outbox::add_to_outbox,
-        webhooks::{Active, Existence, lock},
+        webhooks::{Active, lock},
     },
     clock::sql::now,
     error::LedgerError,
@@ -44,10 +44,7 @@ impl Ledger {
             }
             done => done?,
         };
-        match created {
-            Ok(row) => row.read(Existence::Registered).map(TestDelivery::Accepted),
-            Err(refused) => Ok(refused),
-        }
+        Ok(created.map_or_else(|refused| refused, TestDelivery::Accepted))
     }
 }
 
@@ -56,7 +53,7 @@ async fn create(
     actor: &Actor,
     event: &NewEvent,
     webhook: WebhookId,
-) -> QueryResult<Result<Row, TestDelivery>> {
+) -> QueryResult<Result<Delivery, TestDelivery>> {
     let delivery = DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
     conn.transaction(async |conn| {
         match lock(conn, actor.tenant, webhook).await? {
@@ -92,7 +89,7 @@ async fn insert_delivery(
     id: DeliveryId,
     webhook: WebhookId,
     event: &NewEvent,
-) -> QueryResult<Row> {
+) -> QueryResult<Delivery> {
     let row = (
         deliveries::id.eq(id.as_uuid()),
         deliveries::webhook_id.eq(webhook.as_uuid()),
@@ -101,5 +98,5 @@ async fn insert_delivery(
         deliveries::is_test.eq(true),
         deliveries::next_attempt_at.eq(now().nullable()),
     );
-    diesel::insert_into(deliveries::table).values(row).returning(Row::as_returning()).get_result(conn).await
+    diesel::insert_into(deliveries::table).values(row).returning(Delivery::as_returning()).get_result(conn).await
 }

@@ -4,17 +4,14 @@ mod backlog;
 mod changes;
 mod ownership;
 
-use diesel::{
-    prelude::*,
-    sql_types::{BigInt, Double, Uuid as SqlUuid},
-};
+use diesel::{pg::Pg, prelude::*, sql_types::BigInt};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{EventType, NoticeType, TenantId, WebhookId};
-use serde_json::json;
+use domain::{NoticeType, TenantId, WebhookId};
+use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use self::{backlog::Backlog, changes::WebhookChange, ownership::OwnWebhook};
+pub use self::{backlog::Backlog, ownership::OwnWebhook};
 pub(crate) use self::{
     changes::END_RECOVERIES,
     ownership::{Active, Existence, lock},
@@ -26,8 +23,11 @@ use crate::{
         tenants::SETTLING,
     },
     error::LedgerError,
+    names::load_page,
     pool::Ledger,
     secrets::SealedSecret,
+    settings::WebhookSettings,
+    statement::sql,
     tables::{webhook_health, webhooks},
 };
 
@@ -36,41 +36,45 @@ use crate::{
 pub struct Webhook {
     /// Its id.
     pub id: WebhookId,
-    /// The label.
-    pub name: String,
-    /// The destination, as it was written.
-    pub url: String,
-    /// What it is subscribed to.
-    pub events: Vec<EventType>,
-    /// Whether new events are delivered to it.
-    pub is_active: bool,
+    /// What its administrators set.
+    pub settings: WebhookSettings,
     /// When it was registered.
     pub created_at: OffsetDateTime,
     /// When it was last changed.
     pub updated_at: OffsetDateTime,
+    /// How its attempts went.
+    pub health: WebhookHealth,
+    /// What waits, and what did not arrive.
+    pub backlog: Backlog,
+}
+
+/// How the attempts of a webhook went. The default is that of a webhook without any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = webhook_health, check_for_backend(Pg))]
+pub struct WebhookHealth {
     /// When a delivery last succeeded.
     pub last_success_at: Option<OffsetDateTime>,
     /// Failed attempts since then.
     pub failure_count: i32,
     /// When the first of them ended.
     pub failing_since: Option<OffsetDateTime>,
-    /// When the last failed attempt ended, and its failure message.
-    pub last_failure: Option<(OffsetDateTime, String)>,
-    /// What waits, and what did not arrive.
-    pub backlog: Backlog,
+    /// When the last failed attempt ended.
+    pub last_failure_at: Option<OffsetDateTime>,
+    /// Its failure message.
+    pub last_failure: Option<String>,
 }
 
 /// A webhook to be registered.
+#[derive(Insertable)]
+#[diesel(table_name = webhooks)]
 pub struct NewWebhook {
     /// Its id.
     pub id: WebhookId,
-    /// The label.
-    pub name: String,
-    /// The destination.
-    pub url: String,
-    /// What it is subscribed to.
-    pub events: Vec<EventType>,
+    /// What its administrators set.
+    #[diesel(embed)]
+    pub settings: WebhookSettings,
     /// The sealed signing secret.
+    #[diesel(embed)]
     pub secret: SealedSecret,
 }
 
@@ -106,26 +110,13 @@ pub struct Page<Key> {
 }
 
 #[derive(Queryable, Selectable)]
-#[diesel(table_name = webhooks, check_for_backend(diesel::pg::Pg))]
+#[diesel(table_name = webhooks, check_for_backend(Pg))]
 struct Row {
-    id: Uuid,
-    name: String,
-    url: String,
-    events: Vec<String>,
-    is_active: bool,
+    id: WebhookId,
+    #[diesel(embed)]
+    settings: WebhookSettings,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
-}
-
-/// A webhook's health. There is none before the first outcome of an attempt.
-#[derive(Default, Queryable, Selectable)]
-#[diesel(table_name = webhook_health, check_for_backend(diesel::pg::Pg))]
-struct HealthRow {
-    last_success_at: Option<OffsetDateTime>,
-    failure_count: i32,
-    failing_since: Option<OffsetDateTime>,
-    last_failure_at: Option<OffsetDateTime>,
-    last_failure: Option<String>,
 }
 
 impl Ledger {
@@ -152,9 +143,10 @@ impl Ledger {
                     if has_deleted(conn, tenant, most.deleted).await? {
                         return Ok(Err(Registration::TooManyDeleted));
                     }
-                    let insert = diesel::insert_into(webhooks::table).values(NewRow::of(tenant, new));
-                    let row = insert.returning(Row::as_returning()).get_result(conn).await?;
-                    let details = json!({"name": new.name, "url": new.url, "events": names(&new.events)});
+                    let row = (new, webhooks::tenant_id.eq(tenant));
+                    let insert = diesel::insert_into(webhooks::table).values(row).returning(Row::as_returning());
+                    let row: Row = insert.get_result(conn).await?;
+                    let details = Value::Object(new.settings.members());
                     add_history(conn, actor, new.id, Action::Created, details).await?;
                     add_notice(conn, actor, new.id, NoticeType::Created, &[]).await?;
                     Ok(Ok(row))
@@ -162,29 +154,27 @@ impl Ledger {
                 .await
             })
             .await?;
-        match made {
-            Ok(row) => row.read(None, Backlog::default()).map(|webhook| Registration::Made(Box::new(webhook))),
-            Err(refused) => Ok(refused),
-        }
+        Ok(made.map_or_else(|refused| refused, |row| Registration::Made(Box::new(row.webhook(None, None)))))
     }
 
     /// The tenant's webhooks, in the order of their registrations.
     pub async fn webhook_list(&self, tenant: TenantId, page: Page<WebhookId>) -> Result<Vec<Webhook>, LedgerError> {
-        let rows = self.run("webhook_list", async |conn| {
+        self.run("webhook_list", async |conn| {
             // A tenant's webhooks are few: they are sorted without an index.
             let (at, id) = place(conn, tenant, page.after).await?;
             let is_later = webhooks::created_at.eq(at).and(webhooks::id.gt(id)).or(webhooks::created_at.gt(at));
-            let query = webhooks::table
-                .left_join(webhook_health::table)
-                .filter(of(tenant).and(is_later))
-                .order((webhooks::created_at, webhooks::id))
-                .limit(page.limit.into())
-                .select((Row::as_select(), Option::<HealthRow>::as_select()));
-            let found = query.load(conn).await?;
+            let query = |limit| {
+                webhooks::table
+                    .left_join(webhook_health::table)
+                    .filter(of(tenant).and(is_later))
+                    .order((webhooks::created_at, webhooks::id))
+                    .limit(limit)
+                    .select((Row::as_select(), Option::<WebhookHealth>::as_select()))
+            };
+            let found = load_page(page.limit, query, conn).await?;
             with_backlogs(conn, found).await
-        });
-        let rows = rows.await?;
-        rows.into_iter().map(|(row, health, backlog)| row.read(health, backlog)).collect()
+        })
+        .await
     }
 
     /// All of the tenant's webhooks, in the order of their registrations, read in pages.
@@ -203,8 +193,7 @@ impl Ledger {
 
     /// One of the tenant's webhooks.
     pub async fn webhook_find(&self, tenant: TenantId, id: WebhookId) -> Result<Option<Webhook>, LedgerError> {
-        let found = self.run("webhook_find", async |conn| shown(conn, tenant, id).await).await?;
-        found.map(|(row, health, backlog)| row.read(health, backlog)).transpose()
+        self.run("webhook_find", async |conn| shown(conn, tenant, id).await).await
     }
 }
 
@@ -218,8 +207,8 @@ async fn has_deleted(conn: &mut AsyncPgConnection, tenant: TenantId, most: u32) 
     if deleted < most {
         return Ok(false);
     }
-    let remove = diesel::sql_query(REMOVE_UNUSED).bind::<SqlUuid, _>(tenant.as_uuid());
-    let removed = remove.bind::<Double, _>(SETTLING.as_secs_f64()).execute(conn).await?;
+    let remove = sql(REMOVE_UNUSED).bind(tenant.as_uuid());
+    let removed = remove.bind(SETTLING.as_secs_f64()).execute(conn).await?;
     Ok(deleted - removed >= most)
 }
 
@@ -254,24 +243,25 @@ async fn place(
     Ok((at.or_else(of_id).unwrap_or(OffsetDateTime::UNIX_EPOCH), id))
 }
 
-type Shown = (Row, Option<HealthRow>, Backlog);
-
 /// One of the tenant's webhooks, with its health and what waits.
-async fn shown(conn: &mut AsyncPgConnection, tenant: TenantId, id: WebhookId) -> QueryResult<Option<Shown>> {
+async fn shown(conn: &mut AsyncPgConnection, tenant: TenantId, id: WebhookId) -> QueryResult<Option<Webhook>> {
     let query = webhooks::table
         .left_join(webhook_health::table)
-        .filter(of(tenant).and(webhooks::id.eq(id.as_uuid())))
-        .select((Row::as_select(), Option::<HealthRow>::as_select()));
+        .filter(of(tenant).and(webhooks::id.eq(id)))
+        .select((Row::as_select(), Option::<WebhookHealth>::as_select()));
     let found = query.load(conn).await?;
     Ok(with_backlogs(conn, found).await?.pop())
 }
 
-async fn with_backlogs(conn: &mut AsyncPgConnection, rows: Vec<(Row, Option<HealthRow>)>) -> QueryResult<Vec<Shown>> {
-    let ids: Vec<Uuid> = rows.iter().map(|(row, _)| row.id).collect();
+async fn with_backlogs(
+    conn: &mut AsyncPgConnection,
+    rows: Vec<(Row, Option<WebhookHealth>)>,
+) -> QueryResult<Vec<Webhook>> {
+    let ids: Vec<_> = rows.iter().map(|(row, _)| row.id).collect();
     let mut backlogs = backlog::of(conn, &ids).await?;
-    let with = |(row, health): (Row, Option<HealthRow>)| {
-        let backlog = backlogs.remove(&row.id).unwrap_or_default();
-        (row, health, backlog)
+    let with = |(row, health): (Row, _)| {
+        let backlog = backlogs.remove(&row.id);
+        row.webhook(health, backlog)
     };
     Ok(rows.into_iter().map(with).collect())
 }
@@ -294,55 +284,13 @@ pub(crate) async fn lock_registrations(conn: &mut AsyncPgConnection, tenant: Ten
     diesel::select(advisory_lock_of((high ^ low).cast_signed())).execute(conn).await.map(|_| ())
 }
 
-#[derive(Insertable)]
-#[diesel(table_name = webhooks)]
-struct NewRow<'a> {
-    id: Uuid,
-    tenant_id: Uuid,
-    name: &'a str,
-    url: &'a str,
-    events: Vec<&'a str>,
-    secret_key_id: &'a str,
-    secret_sealed: &'a [u8],
-}
-
-impl<'a> NewRow<'a> {
-    fn of(tenant: TenantId, new: &'a NewWebhook) -> Self {
-        Self {
-            id: new.id.as_uuid(),
-            tenant_id: tenant.as_uuid(),
-            name: &new.name,
-            url: &new.url,
-            events: names(&new.events),
-            secret_key_id: &new.secret.key_id,
-            secret_sealed: &new.secret.sealed,
-        }
-    }
-}
-
-fn names(events: &[EventType]) -> Vec<&'static str> {
-    events.iter().map(|event| event.as_str()).collect()
-}
-
 impl Row {
-    fn read(self, health: Option<HealthRow>, backlog: Backlog) -> Result<Webhook, LedgerError> {
-        let unreadable = |_| LedgerError::Unreadable { column: "webhooks.events" };
-        let events = self.events.iter().map(|name| name.parse()).collect::<Result<_, _>>().map_err(unreadable)?;
-        let health = health.unwrap_or_default();
-        Ok(Webhook {
-            id: self.id.into(),
-            name: self.name,
-            url: self.url,
-            events,
-            is_active: self.is_active,
-            created_at: self.created_at,
-            updated_at: self.updated_at,
-            last_success_at: health.last_success_at,
-            failure_count: health.failure_count,
-            failing_since: health.failing_since.filter(|_| health.failure_count > 0),
-            last_failure: health.last_failure_at.zip(health.last_failure),
-            // Nothing is attempted while it is paused.
-            backlog: Backlog { next_attempt_at: backlog.next_attempt_at.filter(|_| self.is_active), ..backlog },
-        })
+    fn webhook(self, health: Option<WebhookHealth>, backlog: Option<Backlog>) -> Webhook {
+        let Self { id, settings, created_at, updated_at } = self;
+        let (mut health, mut backlog) = (health.unwrap_or_default(), backlog.unwrap_or_default());
+        health.failing_since = health.failing_since.filter(|_| health.failure_count > 0);
+        // Nothing is attempted while it is paused.
+        backlog.next_attempt_at = backlog.next_attempt_at.filter(|_| settings.is_active);
+        Webhook { id, settings, created_at, updated_at, health, backlog }
     }
 }

@@ -1,14 +1,11 @@
 //! Dead letters (quarantine): jobs that are parked in the queue of dead jobs, as no dispatcher can do them.
 
-use diesel::{
-    QueryableByName,
-    sql_types::{Array, Bool, Text, Uuid as SqlUuid},
-};
+use diesel::sql_types::{Text, Uuid as SqlUuid};
 use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger};
+use crate::{batch::batch_statement, error::LedgerError, hot::waiting::due_now, pool::Ledger, statement::sql};
 
 batch_statement! {
     ParkJobs -> (SqlUuid,);
@@ -24,25 +21,12 @@ const HAS_ENDED: &str = "SELECT EXISTS ( \
        SELECT FROM deliveries WHERE id = $1 AND state NOT IN ('pending', 'retrying')) AS has_ended";
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
-#[derive(QueryableByName)]
-struct Parked {
-    #[diesel(sql_type = SqlUuid)]
-    delivery_id: Uuid,
-}
-
-#[derive(QueryableByName)]
-struct Unloaded {
-    #[diesel(sql_type = Bool)]
-    has_ended: bool,
-}
-
 impl Ledger {
     /// Returns true if a delivery that could not be loaded has ended, and only its event is gone. If not, the ledger has lost
     /// the delivery, or an operator erased it with its tenant.
     pub async fn delivery_has_ended(&self, delivery: DeliveryId) -> Result<bool, LedgerError> {
-        let query = diesel::sql_query(HAS_ENDED).bind::<SqlUuid, _>(delivery.as_uuid());
-        let unloaded: Unloaded = self.run("delivery_has_ended", async |conn| query.get_result(conn).await).await?;
-        Ok(unloaded.has_ended)
+        let query = sql(HAS_ENDED).bind(delivery);
+        self.run("delivery_has_ended", async |conn| query.value(conn).await).await
     }
 
     /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there. Its
@@ -56,16 +40,14 @@ impl Ledger {
     /// The deliveries whose jobs are noted as parked for a minute at least, in the order of their ids: the jobs are on the queue of
     /// dead jobs, unless somebody removed them there.
     pub async fn jobs_parked(&self) -> Result<Vec<DeliveryId>, LedgerError> {
-        let rows: Vec<Parked> =
-            self.run("jobs_parked", async |conn| diesel::sql_query(PARKED).load(conn).await).await?;
-        Ok(rows.into_iter().map(|row| row.delivery_id.into()).collect())
+        self.run("jobs_parked", async |conn| sql(PARKED).values(conn).await).await
     }
 
     /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job
     /// detection takes a job for lost that is published long after it is due.
     pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
-        let forget = diesel::sql_query(FORGET_MARKS).bind::<Array<SqlUuid>, _>(&ids);
+        let forget = sql(FORGET_MARKS).bind(&ids);
         self.run("jobs_unpark", async |conn| {
             conn.transaction(async |conn| {
                 due_now(conn, &ids).await?;

@@ -9,8 +9,8 @@ use uuid::Uuid;
 use crate::{batch::plan_with_values, clock::sql::now, error::LedgerError, pool::Ledger, tables::deliveries};
 
 /// The states of deliveries that wait.
-fn waiting() -> impl Iterator<Item = &'static str> {
-    DeliveryState::ALL.into_iter().filter(|state| state.is_waiting()).map(DeliveryState::as_str)
+fn waiting() -> impl Iterator<Item = DeliveryState> {
+    DeliveryState::ALL.into_iter().filter(|state| state.is_waiting())
 }
 
 /// That a delivery is one of these. The range keeps the partitions of other days closed.
@@ -90,7 +90,7 @@ pub(crate) async fn due_now(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> Query
 pub(crate) async fn cancel_waiting(conn: &mut AsyncPgConnection, ids: &[Uuid]) -> QueryResult<usize> {
     let waiting: Vec<Uuid> = lock_waiting(conn, ids).await?.into_iter().map(|(id, _)| id).collect();
     diesel::update(deliveries::table.filter(is_one_of(&waiting)))
-        .set((deliveries::state.eq("cancelled"), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)))
+        .set((deliveries::state.eq(DeliveryState::Cancelled), deliveries::next_attempt_at.eq(None::<OffsetDateTime>)))
         .execute(conn)
         .await
 }

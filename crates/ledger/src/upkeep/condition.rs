@@ -3,11 +3,6 @@
 pub(crate) mod top;
 pub(crate) mod work;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{BigInt, Bool, Double, Int4, Nullable, Text, Timestamptz, Uuid as SqlUuid},
-};
-use diesel_async::RunQueryDsl;
 use time::{Date, OffsetDateTime};
 use uuid::Uuid;
 
@@ -15,131 +10,108 @@ use crate::{
     clock::now,
     error::LedgerError,
     pool::Ledger,
+    statement::{rows, sql},
     upkeep::{
         leader::LEADER_LOCK,
-        partitions::{Day, Name, around},
+        partitions::{Day, around},
     },
 };
 
 /// The server, as it says itself.
-#[derive(Clone, Debug, QueryableByName)]
+#[derive(Clone, Debug)]
 pub struct ServerCondition {
     /// Its version, such as `15.14 (Debian 15.14-0+deb12u1)`.
-    #[diesel(sql_type = Text)]
     pub version: String,
     /// The same as a number: 150014.
-    #[diesel(sql_type = Int4)]
     pub version_number: i32,
     /// Which standbys have to confirm a commit. Empty: none.
-    #[diesel(sql_type = Text)]
     pub synchronous_names: String,
     /// What a commit waits for.
-    #[diesel(sql_type = Text)]
     pub synchronous_commit: String,
     /// Whether it writes to the disk what it says it has.
-    #[diesel(sql_type = Bool)]
     pub is_durable: bool,
     /// Standbys that are connected.
-    #[diesel(sql_type = BigInt)]
     pub standbys: i64,
     /// Of these, those that confirm commits.
-    #[diesel(sql_type = BigInt)]
     pub synchronous: i64,
     /// Of these, those of which this user may see nothing.
-    #[diesel(sql_type = BigInt)]
     pub hidden: i64,
     /// Connections of clients.
-    #[diesel(sql_type = BigInt)]
     pub connections: i64,
     /// Of these, those of this user.
-    #[diesel(sql_type = BigInt)]
     pub of_role: i64,
     /// Of these, those to this database.
-    #[diesel(sql_type = BigInt)]
     pub of_database: i64,
     /// The maximum of connections, without those that are reserved for others.
-    #[diesel(sql_type = Int4)]
     pub max_connections: i32,
     /// This user, as SQL names it. `None` for a superuser, for whom no limit holds.
-    #[diesel(sql_type = Nullable<Text>)]
     pub role: Option<String>,
     /// The maximum of connections of this user. Negative: there is no limit.
-    #[diesel(sql_type = Int4)]
     pub role_limit: i32,
     /// The maximum of connections to this database. Negative: there is no limit.
-    #[diesel(sql_type = Int4)]
     pub database_limit: i32,
     /// `max_locks_per_transaction`: the server has room for this many locks of each of [`Self::lock_holders`].
-    #[diesel(sql_type = Int4)]
     pub max_locks: i32,
     /// Connections and prepared transactions that may hold locks.
-    #[diesel(sql_type = Int4)]
     pub lock_holders: i32,
     /// The database of this server with the oldest transaction ids.
-    #[diesel(sql_type = Text)]
     pub oldest_database: String,
     /// The age of these ids, in transactions.
-    #[diesel(sql_type = BigInt)]
     pub ids_age: i64,
     /// The table of this database with the oldest transaction ids.
-    #[diesel(sql_type = Nullable<Text>)]
     pub oldest_table: Option<String>,
     /// The age of that table's ids, in transactions.
-    #[diesel(sql_type = Nullable<BigInt>)]
     pub table_age: Option<i64>,
     /// The age from which autovacuum freezes a table, in transactions.
-    #[diesel(sql_type = BigInt)]
     pub freeze_max_age: i64,
     /// The archive of WAL: `off`, `on` or `always`.
-    #[diesel(sql_type = Text)]
     pub archive_mode: String,
     /// The time since the last WAL file was archived, in seconds; if none was, since the server counts.
-    #[diesel(sql_type = Nullable<Double>)]
     pub archive_age: Option<f64>,
     /// True if the latest try to archive failed.
-    #[diesel(sql_type = Bool)]
     pub archive_fails: bool,
     /// The size of this database.
-    #[diesel(sql_type = BigInt)]
     pub bytes: i64,
     /// How long the oldest transaction in this database lasts, in seconds, as far as this user may see.
-    #[diesel(sql_type = Nullable<Double>)]
     pub oldest_transaction: Option<f64>,
 }
 
+rows! { ServerCondition {
+    version, version_number, synchronous_names, synchronous_commit, is_durable, standbys, synchronous, hidden,
+    connections, of_role, of_database, max_connections, role, role_limit, database_limit, max_locks, lock_holders,
+    oldest_database, ids_age, oldest_table, table_age, freeze_max_age, archive_mode, archive_age, archive_fails, bytes,
+    oldest_transaction,
+} }
+
 /// Connections to this database that have a name and an address in common.
-#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionsSeen {
     /// The process's name.
-    #[diesel(sql_type = Text)]
     pub name: String,
     /// The host. `None` for a local socket.
-    #[diesel(sql_type = Nullable<Text>)]
     pub address: Option<String>,
     /// How many there are.
-    #[diesel(sql_type = BigInt)]
     pub connections: i64,
     /// The connections whose commits wait for a synchronous standby. Calls that timed out leave such connections.
-    #[diesel(sql_type = BigInt)]
     pub committing: i64,
     /// When the oldest began.
-    #[diesel(sql_type = Timestamptz)]
     pub since: OffsetDateTime,
     /// Whether one of them is the leader's.
-    #[diesel(sql_type = Bool)]
     pub leads: bool,
 }
 
+rows! { ConnectionsSeen { name, address, connections, committing, since, leads } }
+
 /// What the leader noted of the broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationSeen {
     /// The sentinel queue.
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     pub id: Option<Uuid>,
     /// Whether the broker's queues are being rebuilt.
-    #[diesel(sql_type = Bool)]
     pub is_rebuilding: bool,
 }
+
+rows! { GenerationSeen { id, is_rebuilding } }
 
 /// The days that have partitions, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,20 +127,20 @@ pub struct DaysSeen {
 impl Ledger {
     /// The condition of the server.
     pub async fn server_condition(&self) -> Result<ServerCondition, LedgerError> {
-        let query = diesel::sql_query(include_str!("condition/server.sql"));
+        let query = sql(include_str!("condition/server.sql"));
         self.run("server_condition", async |conn| query.get_result(conn).await).await
     }
 
     /// Who is connected to this database, but for the caller's connection.
     pub async fn connections_seen(&self) -> Result<Vec<ConnectionsSeen>, LedgerError> {
-        let query = diesel::sql_query(include_str!("condition/connections.sql")).bind::<BigInt, _>(LEADER_LOCK);
+        let query = sql(include_str!("condition/connections.sql")).bind(LEADER_LOCK);
         self.run("connections_seen", async |conn| query.load(conn).await).await
     }
 
     /// What the leader noted of the broker.
     pub async fn generation_seen(&self) -> Result<GenerationSeen, LedgerError> {
         let query = "SELECT id, rebuilding IS NOT NULL AS is_rebuilding FROM broker_generation";
-        self.run("generation_seen", async |conn| diesel::sql_query(query).get_result(conn).await).await
+        self.run("generation_seen", async |conn| sql(query).get_result(conn).await).await
     }
 
     /// Which days have partitions.
@@ -177,11 +149,11 @@ impl Ledger {
                     WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
         let (today, names) = self
             .run("days_seen", async |conn| {
-                let names: Vec<Name> = diesel::sql_query(list).load(conn).await?;
+                let names: Vec<String> = sql(list).values(conn).await?;
                 Ok((now(conn).await?.date(), names))
             })
             .await?;
-        let mut days: Vec<Date> = names.iter().filter_map(|row| Day::of_partition(&row.name)).map(Day::date).collect();
+        let mut days: Vec<Date> = names.iter().filter_map(|name| Day::of_partition(name)).map(Day::date).collect();
         days.sort_unstable();
         let made = days.chunk_by(|one, next| one == next).filter(|tables| tables.len() == 3).map(|tables| tables[0]);
         let made = made.collect();

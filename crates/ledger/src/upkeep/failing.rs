@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use diesel::sql_types::{Array, Double, Integer};
-use diesel_async::RunQueryDsl;
-
-use crate::{error::LedgerError, upkeep::leader::Leader};
+use crate::{error::LedgerError, statement::sql, upkeep::leader::Leader};
 
 /// When administrators are told that a webhook is failing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,19 +23,17 @@ impl Leader {
     /// When the database does not answer. Then none is added.
     pub async fn failing_tell(&mut self, thresholds: &FailingThresholds) -> Result<usize, LedgerError> {
         let again: Vec<f64> = thresholds.again_after.iter().map(Duration::as_secs_f64).collect();
-        let query = diesel::sql_query(include_str!("tell_failing.sql"))
-            .bind::<Double, _>(thresholds.after.as_secs_f64())
-            .bind::<Integer, _>(i32::try_from(thresholds.attempts).unwrap_or(i32::MAX))
-            .bind::<Array<Double>, _>(again);
+        let query = sql(include_str!("tell_failing.sql"))
+            .bind(thresholds.after.as_secs_f64())
+            .bind(i32::try_from(thresholds.attempts).unwrap_or(i32::MAX))
+            .bind(again);
         self.run("failing_tell", async |conn| query.execute(conn).await).await
     }
 
     /// Deletes up to 5,000 rows of statistics of hours that began 90 days ago or earlier. Returns how many.
     pub async fn stats_clear(&mut self) -> Result<usize, LedgerError> {
-        let query = diesel::sql_query(
-            "DELETE FROM webhook_stats WHERE ctid = ANY (ARRAY( \
-               SELECT ctid FROM webhook_stats WHERE hour < now() - interval '90 days' ORDER BY hour LIMIT 5000))",
-        );
+        let query = sql("DELETE FROM webhook_stats WHERE ctid = ANY (ARRAY( \
+               SELECT ctid FROM webhook_stats WHERE hour < now() - interval '90 days' ORDER BY hour LIMIT 5000))");
         self.run("stats_clear", async |conn| query.execute(conn).await).await
     }
 }

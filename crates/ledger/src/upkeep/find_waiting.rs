@@ -1,9 +1,5 @@
 //! Deliveries that wait, for lost-job detection and for the rebuild of queues that the broker lost.
 
-use diesel::{
-    QueryableByName,
-    sql_types::{Array, BigInt, Bool, Nullable, SmallInt, Timestamptz, Uuid as SqlUuid},
-};
 use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, Job, WebhookId};
 use time::OffsetDateTime;
@@ -12,6 +8,7 @@ use uuid::Uuid;
 use crate::{
     error::LedgerError,
     hot::held_jobs::{Held, HoldJobs},
+    statement::{rows, sql},
     upkeep::leader::Leader,
 };
 
@@ -70,31 +67,23 @@ pub struct WaitingChunk {
 }
 
 /// The ends of the chunk, its most overdue delivery, and a delivery if one was found.
-#[derive(QueryableByName)]
 struct Row {
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     first_due: Option<OffsetDateTime>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     first_id: Option<Uuid>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     last_due: Option<OffsetDateTime>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     last_id: Option<Uuid>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     oldest_due: Option<OffsetDateTime>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     oldest_id: Option<Uuid>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     id: Option<Uuid>,
-    #[diesel(sql_type = Nullable<SmallInt>)]
     attempts: Option<i16>,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     due: Option<OffsetDateTime>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     webhook_id: Option<Uuid>,
-    #[diesel(sql_type = Nullable<Bool>)]
     is_active: Option<bool>,
 }
+
+rows! { Row {
+    first_due, first_id, last_due, last_id, oldest_due, oldest_id, id, attempts, due, webhook_id, is_active,
+} }
 
 const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeued_at) \
      SELECT delivery_id, attempt, now() FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
@@ -139,10 +128,7 @@ impl Leader {
             chunk = stream.rows(""),
             rows = rows
         );
-        let find = diesel::sql_query(find)
-            .bind::<Timestamptz, _>(after.due)
-            .bind::<SqlUuid, _>(after.id)
-            .bind::<Timestamptz, _>(since);
+        let find = sql(find).bind(after.due).bind(after.id).bind(since);
         Ok(WaitingChunk::of(self.run("waiting_find", async |conn| find.load(conn).await).await?))
     }
 
@@ -161,11 +147,7 @@ impl Leader {
             chunk = stream.rows(" AND next_attempt_at < now()"),
             rows = rows
         );
-        let find = diesel::sql_query(find)
-            .bind::<Timestamptz, _>(after.due)
-            .bind::<SqlUuid, _>(after.id)
-            .bind::<Nullable<Timestamptz>, _>(lost)
-            .bind::<BigInt, _>(i64::from(limit));
+        let find = sql(find).bind(after.due).bind(after.id).bind(lost).bind(i64::from(limit));
         Ok(WaitingChunk::of(self.run("overdue_find", async |conn| find.load(conn).await).await?))
     }
 
@@ -175,7 +157,7 @@ impl Leader {
     /// When the database does not answer. The jobs may be enqueued once more then.
     pub async fn requeued_remember(&mut self, jobs: &[Job]) -> Result<(), LedgerError> {
         let (ids, attempts) = columns(jobs);
-        let remember = diesel::sql_query(REMEMBER).bind::<Array<SqlUuid>, _>(ids).bind::<Array<SmallInt>, _>(attempts);
+        let remember = sql(REMEMBER).bind(ids).bind(attempts);
         self.run("requeued_remember", async |conn| remember.execute(conn).await.map(|_| ())).await
     }
 

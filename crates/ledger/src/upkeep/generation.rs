@@ -1,15 +1,11 @@
 //! The broker's generation: the sentinel queue that is lost only with the broker's disk, and a rebuild's progress.
 
-use diesel::{
-    QueryableByName,
-    sql_types::{Nullable, Timestamptz, Uuid as SqlUuid},
-};
-use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
+    statement::{rows, sql},
     upkeep::{
         find_waiting::{Place, Stream},
         leader::Leader,
@@ -17,37 +13,34 @@ use crate::{
 };
 
 /// What the ledger knows of the broker's generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
     /// The sentinel queue, which exists until the broker loses its disk. `None` until one is adopted.
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     pub id: Option<Uuid>,
     /// The sentinel queue of the rebuild under way.
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     pub rebuilding: Option<Uuid>,
     /// When that queue was declared: no job published since then is lost. `None` until then.
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     pub rebuild_began_at: Option<OffsetDateTime>,
     /// The cursor of untried deliveries: each waiting one before it has a due time.
-    #[diesel(sql_type = SqlUuid)]
     pub indexed_before: Uuid,
     /// The place that the rebuild has reached.
-    #[diesel(embed)]
     pub rebuild: RebuildCursor,
 }
 
 /// The cursors of a rebuild: the broker has confirmed the jobs up to these deliveries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebuildCursor {
     /// The due time of the last delivery of those with one. `None` when there is no further one.
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     pub rebuild_due: Option<OffsetDateTime>,
     /// That delivery.
-    #[diesel(sql_type = SqlUuid)]
     pub rebuild_due_id: Uuid,
     /// The last delivery of those that were never attempted, the newest first. Zero when there is no further one.
-    #[diesel(sql_type = SqlUuid)]
     pub rebuild_untried: Uuid,
+}
+
+rows! {
+    Generation { id, rebuilding, rebuild_began_at, indexed_before; rebuild }
+    RebuildCursor { rebuild_due, rebuild_due_id, rebuild_untried }
 }
 
 impl RebuildCursor {
@@ -95,28 +88,25 @@ const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, rebuilding =
 impl Leader {
     /// Reads the generation.
     pub async fn generation(&mut self) -> Result<Generation, LedgerError> {
-        self.run("generation", async |conn| diesel::sql_query(READ).get_result(conn).await).await
+        self.run("generation", async |conn| sql(READ).get_result(conn).await).await
     }
 
     /// Names the queue that a rebuild is about to declare. If it dies, the next one uses the same name.
     pub async fn rebuild_plan(&mut self, id: Uuid) -> Result<(), LedgerError> {
-        let plan = diesel::sql_query(PLAN).bind::<SqlUuid, _>(id);
+        let plan = sql(PLAN).bind(id);
         self.run("rebuild_plan", async |conn| plan.execute(conn).await.map(|_| ())).await
     }
 
     /// Notes how far a rebuild has come that began at `since`, once its queue was declared.
     pub async fn rebuild_reach(&mut self, since: OffsetDateTime, reached: &RebuildCursor) -> Result<(), LedgerError> {
-        let reach = diesel::sql_query(REACH)
-            .bind::<Timestamptz, _>(since)
-            .bind::<Nullable<Timestamptz>, _>(reached.rebuild_due)
-            .bind::<SqlUuid, _>(reached.rebuild_due_id)
-            .bind::<SqlUuid, _>(reached.rebuild_untried);
+        let reach =
+            sql(REACH).bind(since).bind(reached.rebuild_due).bind(reached.rebuild_due_id).bind(reached.rebuild_untried);
         self.run("rebuild_reach", async |conn| reach.execute(conn).await.map(|_| ())).await
     }
 
     /// Ends the rebuild: every waiting delivery has its job, and the rebuild's queue is the sentinel.
     pub async fn rebuild_finish(&mut self) -> Result<(), LedgerError> {
-        self.run("rebuild_finish", async |conn| diesel::sql_query(FINISH).execute(conn).await.map(|_| ())).await
+        self.run("rebuild_finish", async |conn| sql(FINISH).execute(conn).await.map(|_| ())).await
     }
 }
 

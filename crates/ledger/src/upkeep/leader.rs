@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use diesel::{QueryableByName, result::Error, sql_types::Bool};
-use diesel_async::{AnsiTransactionManager, AsyncPgConnection, RunQueryDsl, TransactionManager};
+use diesel::result::Error;
+use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
 use tokio::{
     sync::{Mutex, watch},
     task::AbortHandle,
@@ -17,6 +17,7 @@ use crate::{
     error::LedgerError,
     pool::{Ledger, failed},
     session::Mark,
+    statement::sql,
     timings::Timings,
 };
 
@@ -78,25 +79,18 @@ impl Candidate {
     /// # Errors
     /// When the database does not answer or takes no writes. The connection is then closed.
     pub async fn lead(mut self) -> Result<Result<Leader, Self>, LedgerError> {
-        #[derive(QueryableByName)]
-        struct Got {
-            #[diesel(sql_type = Bool)]
-            got: bool,
-            #[diesel(sql_type = Bool)]
-            is_read_only: bool,
-        }
         let claim = format!(
             "SELECT pg_try_advisory_lock({LEADER_LOCK}) AS got, \
                     current_setting('transaction_read_only')::boolean AS is_read_only"
         );
-        let claimed = match in_time(diesel::sql_query(claim).get_result::<Got>(&mut self.conn)).await? {
+        let (is_claimed, is_read_only) = match in_time(sql(claim).value::<(bool, bool)>(&mut self.conn)).await? {
             Ok(claimed) => claimed,
             Err(error) => return Err(failed(error, &mut self.conn).await),
         };
-        if claimed.is_read_only {
+        if is_read_only {
             return Err(LedgerError::ReadOnly);
         }
-        Ok(if claimed.got { Ok(Leader::new(self)) } else { Err(self) })
+        Ok(if is_claimed { Ok(Leader::new(self)) } else { Err(self) })
     }
 }
 

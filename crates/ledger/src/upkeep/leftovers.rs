@@ -1,17 +1,12 @@
 //! Deletes rows outside the log of deliveries that nothing needs. The leader walks each table along its key in bounded
 //! steps, and deletes rows that are too old or whose delivery or webhook is gone.
 
-use diesel::{
-    QueryableByName,
-    pg::Pg,
-    sql_types::{BigInt, Nullable, Timestamptz, Uuid as SqlUuid},
-};
-use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
     error::LedgerError,
+    statement::{Statement, sql},
     upkeep::leader::{Leader, LeftoversCursor},
 };
 
@@ -158,18 +153,6 @@ pub fn retained_tables() -> impl Iterator<Item = &'static str> {
     WALKS.iter().map(|walk| walk.table).chain(OTHERS.iter().map(|(table, _)| *table))
 }
 
-#[derive(QueryableByName)]
-struct Step {
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    first: Option<Uuid>,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    second: Option<Uuid>,
-    #[diesel(sql_type = BigInt)]
-    looked: i64,
-    #[diesel(sql_type = BigInt)]
-    gone: i64,
-}
-
 impl Leader {
     /// Takes one step: reads a bounded number of rows of one table, and deletes those that nothing needs. These are
     /// deleted webhooks that have no delivery left, then rows that are older than `before` or whose delivery or webhook is
@@ -180,10 +163,11 @@ impl Leader {
     pub async fn leftovers_clear(&mut self, before: OffsetDateTime) -> Result<Cleared, LedgerError> {
         let LeftoversCursor { walk, after } = self.leftovers;
         let statement = WALKS[walk].statement(after, before);
-        let step: Step = self.run("leftovers_clear", async |conn| statement.get_result(conn).await).await?;
+        let (first, second, looked, gone): (Option<Uuid>, Option<Uuid>, i64, i64) =
+            self.run("leftovers_clear", async |conn| statement.value(conn).await).await?;
         let rows = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
-        let (looked, gone) = (rows(step.looked), rows(step.gone));
-        let after = step.first.zip(step.second).filter(|_| looked == WALKS[walk].chunk);
+        let (looked, gone) = (rows(looked), rows(gone));
+        let after = first.zip(second).filter(|_| looked == WALKS[walk].chunk);
         let walk = if after.is_some() { walk } else { (walk + 1) % WALKS.len() };
         self.leftovers = LeftoversCursor { walk, after: after.unwrap_or_default() };
         Ok(Cleared { looked, gone, is_last: walk == 0 && after.is_none() })
@@ -191,15 +175,11 @@ impl Leader {
 }
 
 impl Walk {
-    fn statement(
-        &self,
-        (first, second): (Uuid, Uuid),
-        before: OffsetDateTime,
-    ) -> diesel::query_builder::BoxedSqlQuery<'static, Pg, diesel::query_builder::SqlQuery> {
+    fn statement(&self, (first, second): (Uuid, Uuid), before: OffsetDateTime) -> Statement<'static> {
         let Self { table, key, chunk, range, is_leftover } = self;
         let is_leftover = is_leftover.replace("{NO_DELIVERY}", NO_DELIVERY).replace("{NO_WEBHOOK}", NO_WEBHOOK);
         let columns = |alias: &str| key.iter().map(|column| format!("{alias}{column}")).collect::<Vec<_>>().join(", ");
-        let query = diesel::sql_query(format!(
+        let query = sql(format!(
             include_str!("clear_leftovers.sql"),
             table = table,
             key = columns(""),
@@ -213,7 +193,7 @@ impl Walk {
             rows = chunk,
             is_leftover = is_leftover,
         ));
-        let query = query.into_boxed::<Pg>().bind::<Timestamptz, _>(before).bind::<SqlUuid, _>(first);
-        if key.len() == 1 { query } else { query.bind::<SqlUuid, _>(second) }
+        let query = query.bind(before).bind(first);
+        if key.len() == 1 { query } else { query.bind(second) }
     }
 }

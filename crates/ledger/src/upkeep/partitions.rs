@@ -2,16 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{Array, Text},
-};
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use domain::DeliveryId;
 use time::{Date, OffsetDateTime, macros::format_description};
 use uuid::Uuid;
 
-use crate::{error::LedgerError, pool::Ledger, upkeep::leader::Leader};
+use crate::{error::LedgerError, pool::Ledger, statement::sql, upkeep::leader::Leader};
 
 /// Partitions are made from `DAYS_BACK` days ago, as events may come late, to `DAYS_AHEAD` days ahead.
 const DAYS_BACK: i64 = 2;
@@ -23,12 +19,6 @@ const PARTITIONS_LOCK: i64 = 0x7765_6268_7061_7274;
 /// A day. Each of the three partitioned tables may have a partition for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Day(Date);
-
-#[derive(QueryableByName)]
-pub(crate) struct Name {
-    #[diesel(sql_type = Text)]
-    pub(crate) name: String,
-}
 
 impl std::fmt::Display for Day {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -176,8 +166,8 @@ impl Leader {
     pub(crate) async fn days(&mut self) -> Result<BTreeSet<Day>, LedgerError> {
         let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
                     WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
-        let names: Vec<Name> = self.run("days", async |conn| diesel::sql_query(list).load(conn).await).await?;
-        Ok(names.iter().filter_map(|row| Day::of_partition(&row.name)).collect())
+        let names: Vec<String> = self.run("days", async |conn| sql(list).values(conn).await).await?;
+        Ok(names.iter().filter_map(|name| Day::of_partition(name)).collect())
     }
 }
 
@@ -231,13 +221,11 @@ impl Day {
 
     async fn missing(self, conn: &mut AsyncPgConnection) -> diesel::QueryResult<Vec<Partition>> {
         // Not by `to_regclass`: within a transaction that looks in a cache, which may not know yet what another has made.
-        let find = diesel::sql_query(
-            "SELECT name FROM unnest($1::text[]) AS name WHERE NOT EXISTS ( \
-               SELECT FROM pg_class WHERE relname = name AND relnamespace = current_schema()::regnamespace)",
-        );
+        let find = sql("SELECT name FROM unnest($1::text[]) AS name WHERE NOT EXISTS ( \
+               SELECT FROM pg_class WHERE relname = name AND relnamespace = current_schema()::regnamespace)");
         let names: Vec<_> = self.partitions().into_iter().map(|partition| partition.name).collect();
-        let missing: Vec<Name> = find.bind::<Array<Text>, _>(names).load(conn).await?;
-        let is_missing = |partition: &Partition| missing.iter().any(|row| row.name == partition.name);
+        let missing: Vec<String> = find.bind(names).values(conn).await?;
+        let is_missing = |partition: &Partition| missing.contains(&partition.name);
         Ok(self.partitions().into_iter().filter(is_missing).collect())
     }
 }

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{Array, BigInt, Bool, Double, Integer, Nullable, Text, Uuid as SqlUuid},
-};
+use diesel::sql_types::{Double, Integer, Nullable};
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -14,9 +11,10 @@ use crate::{
     clock::now,
     error::LedgerError,
     hot::waiting::cancel_waiting,
+    statement::{rows, sql},
     upkeep::{
         leader::Leader,
-        partitions::{Day, Name, Partition},
+        partitions::{Day, Partition},
     },
 };
 
@@ -81,18 +79,17 @@ pub struct Removed {
 }
 
 /// The result of a step through the webhooks with held jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiring {
     /// The webhook after which the next step begins. `None` at the end.
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     pub next: Option<Uuid>,
     /// Webhooks that were looked at.
-    #[diesel(sql_type = BigInt)]
     pub looked: i64,
     /// Notices that were added.
-    #[diesel(sql_type = BigInt)]
     pub told: i64,
 }
+
+rows! { Expiring { next, looked, told } }
 
 impl Removal {
     /// Rows that a step looks at, at most: some tenths of a second if all of them wait.
@@ -112,24 +109,6 @@ impl Removal {
     pub const fn part(&self) -> Part {
         self.part
     }
-}
-
-#[derive(QueryableByName)]
-struct IsIndexed {
-    #[diesel(sql_type = Bool)]
-    is_indexed: bool,
-}
-
-#[derive(QueryableByName)]
-struct WaitingOfDay {
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    next: Option<Uuid>,
-    #[diesel(sql_type = BigInt)]
-    looked: i64,
-    #[diesel(sql_type = Array<SqlUuid>)]
-    deliveries: Vec<Uuid>,
-    #[diesel(sql_type = Array<SqlUuid>)]
-    webhooks: Vec<Uuid>,
 }
 
 impl Leader {
@@ -160,12 +139,12 @@ impl Leader {
     /// Returns the days that still have bodies.
     pub async fn days_with_bodies(&mut self, days: Vec<Day>) -> Result<Vec<Day>, LedgerError> {
         let names: Vec<_> = days.into_iter().map(|day| day.events().name).collect();
-        let find = diesel::sql_query(
+        let find = sql(
             "SELECT name FROM unnest($1::text[]) AS name WHERE pg_relation_size(to_regclass(name)) > 0 ORDER BY name",
         );
-        let find = find.bind::<Array<Text>, _>(names);
-        let names: Vec<Name> = self.run("days_with_bodies", async |conn| find.load(conn).await).await?;
-        Ok(names.iter().filter_map(|row| Day::of_partition(&row.name)).collect())
+        let find = find.bind(names);
+        let names: Vec<String> = self.run("days_with_bodies", async |conn| find.values(conn).await).await?;
+        Ok(names.iter().filter_map(|name| Day::of_partition(name)).collect())
     }
 
     /// Takes the next step of a removal: cancels some deliveries, or drops the part. Does nothing, and there is no next
@@ -185,8 +164,8 @@ impl Leader {
         };
         self.run("removal_step", async |conn| {
             conn.transaction(async |conn| {
-                let is_indexed = diesel::sql_query(IS_INDEXED).bind::<SqlUuid, _>(day.ids().1);
-                if !is_indexed.get_result::<IsIndexed>(conn).await?.is_indexed {
+                let is_indexed = sql(IS_INDEXED).bind(day.ids().1);
+                if !is_indexed.value::<bool>(conn).await? {
                     return Ok(Removed::default());
                 }
                 let (next, looked, cancelled) = day.cancel(conn, after).await?;
@@ -204,9 +183,7 @@ impl Leader {
     /// # Errors
     /// When the database does not answer. The step can be taken again.
     pub async fn expiring_tell(&mut self, after: Uuid, age: Duration) -> Result<Expiring, LedgerError> {
-        let tell = diesel::sql_query(format!(include_str!("tell_expiring.sql"), rows = WEBHOOKS))
-            .bind::<SqlUuid, _>(after)
-            .bind::<Double, _>(age.as_secs_f64());
+        let tell = sql(format!(include_str!("tell_expiring.sql"), rows = WEBHOOKS)).bind(after).bind(age.as_secs_f64());
         self.run("expiring_tell", async |conn| tell.get_result(conn).await).await
     }
 }
@@ -216,14 +193,13 @@ impl Day {
     /// deliveries, if more may follow, how many it looked at, and how many it cancelled.
     async fn cancel(self, conn: &mut AsyncPgConnection, after: Uuid) -> diesel::QueryResult<(Option<Uuid>, u32, u32)> {
         let (first, end) = self.ids();
-        let find = diesel::sql_query(format!(include_str!("find_waiting_of_day.sql"), rows = Removal::ROWS));
-        let find = find.bind::<SqlUuid, _>(after.max(first)).bind::<SqlUuid, _>(end);
-        let found: WaitingOfDay = find.get_result(conn).await?;
-        let forget = diesel::sql_query(FORGET_HELD).bind::<Array<SqlUuid>, _>(&found.webhooks);
-        forget.bind::<Array<SqlUuid>, _>(&found.deliveries).execute(conn).await?;
-        let cancelled = cancel_waiting(conn, &found.deliveries).await?;
-        let looked = u32::try_from(found.looked).unwrap_or(u32::MAX);
-        Ok((found.next, looked, u32::try_from(cancelled).unwrap_or(u32::MAX)))
+        let find = sql(format!(include_str!("find_waiting_of_day.sql"), rows = Removal::ROWS));
+        let find = find.bind(after.max(first)).bind(end);
+        let (next, looked, deliveries, webhooks): (_, i64, Vec<Uuid>, Vec<Uuid>) = find.value(conn).await?;
+        sql(FORGET_HELD).bind(&webhooks).bind(&deliveries).execute(conn).await?;
+        let cancelled = cancel_waiting(conn, &deliveries).await?;
+        let looked = u32::try_from(looked).unwrap_or(u32::MAX);
+        Ok((next, looked, u32::try_from(cancelled).unwrap_or(u32::MAX)))
     }
 
     fn drop_log(self) -> String {

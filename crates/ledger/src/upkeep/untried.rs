@@ -1,15 +1,19 @@
 //! The cursor of untried deliveries, a column of `broker_generation`: each waiting delivery before it has a due
 //! time, and is found by the index of waiting deliveries. The others are found by a walk from the cursor to the end of the ids.
 
-use diesel::{
-    prelude::*,
-    sql_types::{BigInt, Nullable, Timestamptz, Uuid as SqlUuid},
-};
+use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{batch::batch_statement, error::LedgerError, pool::Ledger, tables::deliveries, upkeep::leader::Leader};
+use crate::{
+    batch::batch_statement,
+    error::LedgerError,
+    pool::Ledger,
+    statement::{rows, sql},
+    tables::deliveries,
+    upkeep::leader::Leader,
+};
 
 /// Rows that a step looks at.
 const ROWS: u16 = 1_000;
@@ -25,21 +29,19 @@ batch_statement! {
 }
 
 /// The result of a step of the cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexed {
     /// The cursor: the first id that is not searched yet.
-    #[diesel(sql_type = SqlUuid)]
     pub indexed_before: Uuid,
     /// Rows that were looked at.
-    #[diesel(sql_type = BigInt)]
     pub looked: i64,
     /// Deliveries that got a due time.
-    #[diesel(sql_type = BigInt)]
     pub indexed: i64,
     /// The earliest one of these times.
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     pub earliest: Option<OffsetDateTime>,
 }
+
+rows! { Indexed { indexed_before, looked, indexed, earliest } }
 
 impl Leader {
     /// Moves the cursor by one step: gives the untried deliveries among the next 1,000 from `cursor` on, where it is, to
@@ -48,8 +50,8 @@ impl Leader {
     /// # Errors
     /// When the database does not answer, or somebody has locked a row. Then nothing has happened.
     pub async fn untried_index(&mut self, cursor: Uuid, end: Uuid) -> Result<Option<Indexed>, LedgerError> {
-        let step = diesel::sql_query(format!(include_str!("index_untried.sql"), rows = ROWS));
-        let step = step.bind::<SqlUuid, _>(cursor).bind::<SqlUuid, _>(end);
+        let step = sql(format!(include_str!("index_untried.sql"), rows = ROWS));
+        let step = step.bind(cursor).bind(end);
         self.run("untried_index", async |conn| step.get_result(conn).await.optional()).await
     }
 
@@ -67,7 +69,7 @@ impl Leader {
     /// Moves the cursor past a delivery, if it is there. Returns the cursor then. The delivery gets no due time.
     pub async fn untried_pass(&mut self, delivery: Uuid) -> Result<Uuid, LedgerError> {
         let next = Uuid::from_u128(delivery.as_u128().saturating_add(1));
-        let pass = diesel::sql_query(PASS).bind::<SqlUuid, _>(delivery).bind::<SqlUuid, _>(next);
+        let pass = sql(PASS).bind(delivery).bind(next);
         self.run("untried_pass", async |conn| pass.execute(conn).await.map(|_| next)).await
     }
 }

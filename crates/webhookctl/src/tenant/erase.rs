@@ -55,9 +55,10 @@ impl Begin {
             Self::Drained(last_retry) => *last_retry + LATENESS,
             Self::Now => SETTLING,
         };
-        let left = after.saturating_sub(condition.last_deleted.unwrap_or(Duration::MAX));
+        let last_deleted = condition.last_deleted.map(|ago| Duration::try_from_secs_f64(ago).unwrap_or_default());
+        let left = after.saturating_sub(last_deleted.unwrap_or(Duration::MAX));
         let left = humantime::format_duration(Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0)));
-        let is_early = condition.last_deleted.is_some_and(|ago| ago < after);
+        let is_early = last_deleted.is_some_and(|ago| ago < after);
         if matches!(self, Self::Now) {
             ensure!(
                 !is_early,

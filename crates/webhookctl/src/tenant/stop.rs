@@ -55,9 +55,9 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
     ))
 }
 
-fn described(Webhook { id, name, backlog, .. }: &Webhook) -> String {
+fn described(Webhook { id, settings, backlog, .. }: &Webhook) -> String {
     let more = if backlog.waiting == Backlog::MOST { " or more" } else { "" };
-    format!("webhook {id} ({name}): {}{more} retries and held deliveries wait", backlog.waiting)
+    format!("webhook {id} ({}): {}{more} retries and held deliveries wait", settings.name, backlog.waiting)
 }
 
 /// Cancels what waits for the tenant's deleted webhooks, together with any api-service that runs.

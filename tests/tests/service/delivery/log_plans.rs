@@ -9,7 +9,7 @@ use end_to_end::{
 };
 use ledger::{
     Actor, DeliveryFilter, FailingThresholds, Leader, Ledger, Most, NewRecovery, NewWebhook, Page, Part, Place,
-    Recoverable, Registration, Removal, SealedSecret, Stream,
+    Recoverable, Registration, Removal, SealedSecret, Stream, WebhookSettings,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -207,9 +207,12 @@ async fn a_registration_does_not_look_for_deliveries_of_all_webhooks_that_were_e
     let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
     let new = NewWebhook {
         id: Uuid::now_v7().into(),
-        name: "A test".to_owned(),
-        url: "https://localhost/".to_owned(),
-        events: vec![EventType::QuoteClosed],
+        settings: WebhookSettings {
+            name: "A test".to_owned(),
+            url: "https://localhost/".to_owned(),
+            events: vec![EventType::QuoteClosed],
+            is_active: true,
+        },
         secret: SealedSecret { key_id: String::new(), sealed: Vec::new() },
     };
     let (_, pages) = reads(&system, async |ledger| {

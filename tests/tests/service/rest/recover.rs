@@ -242,7 +242,7 @@ async fn a_recovery_waits_while_many_messages_are_ready_in_the_bulk_lane() {
         system.upstream.take(&bulk).await.unwrap();
     }
     for (api, location) in &recoveries {
-    assert_eq!(api.recovered(location).await["resent"], 3);
+        assert_eq!(api.recovered(location).await["resent"], 3);
     }
     let is_there = async || system.upstream.ready(&bulk).await > 10_000;
     until("its jobs are in that lane, few as they are", SOON, is_there).await;

@@ -20,11 +20,12 @@ async fn a_rename_leaves_the_events_alone_in_whatever_order_they_were_registered
     let (webhook, page) = console.webhook(&["return_note.created", "quote.closed"]).await;
     let path = format!("{page}settings/");
     let page = console.admin.get(&path).await.text;
-    assert!(page.contains(r#"name="shown_events" value="return_note.created""#), "{page}");
+    let shown = hidden(&page, "shown").replace("&quot;", "\"");
+    assert!(shown.contains(r#""events":["return_note.created","quote.closed"]"#), "{page}");
     // A browser posts the marked boxes in the order of the page.
-    let fields = "shown_name=A+test&shown_url=https://localhost/&shown_events=return_note.created&\
-                  shown_events=quote.closed&name=Renamed&url=https://localhost/&events=quote.closed&events=return_note.created";
-    assert_eq!(console.post(&path, fields).await.status, 303);
+    let fields =
+        format!("shown={shown}&name=Renamed&url=https://localhost/&events=quote.closed&events=return_note.created");
+    assert_eq!(console.post(&path, &fields).await.status, 303);
     assert_eq!(console.admin.webhook(&webhook).await["events"], json!(["return_note.created", "quote.closed"]));
     let history = console.admin.get(&format!("/api/v1/webhooks/{webhook}/history/")).await.json();
     assert_eq!(history["data"][0]["details"], json!({"name": {"from": "A test", "to": "Renamed"}}));
@@ -82,7 +83,7 @@ async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_histo
         assert_leads(&answer, &format!("{page}?done=deleted"));
     }
     let history = format!("{page}history/");
-    let shown = "shown_name=A&shown_url=https://localhost/&shown_events=quote.closed";
+    let shown = r#"shown={"name":"A","url":"https://localhost/","events":["quote.closed"]}"#;
     let settings = format!("{shown}&name=B&url=https://localhost/&events=quote.closed");
     let wrong = format!("{shown}&name=&url=https://localhost/&events=quote.closed");
     for (action, fields) in [
@@ -270,7 +271,9 @@ async fn a_page_stays_small_whatever_its_form_or_address_holds() {
     for (path, fields) in [
         (register, format!("form={form}&{}", "events=&".repeat(7_900))),
         (register, format!("form={form}&name={}", "\"".repeat(60_000))),
-        (&settings, "shown_events=&events=x&".repeat(2_700)),
+        (&settings, "events=x&".repeat(2_700)),
+        (&settings, format!("name=&shown={{\"name\":\"{}\"}}", "\\\"".repeat(8_000))),
+        (&settings, format!("name={0}&shown={{\"name\":\"{0}\"}}", "a".repeat(30_000))),
         (&recover, format!("since=x&{}", "states=&".repeat(7_900))),
         (&recover, format!("since={}", "\"".repeat(60_000))),
     ] {

@@ -158,7 +158,7 @@ async fn a_form_needs_the_sessions_token_and_comes_from_the_console() {
     assert_eq!((paused.status, admin.webhook(&webhook).await["is_active"].as_bool()), (303, Some(false)));
     // Of a form that was opened before somebody else's change, only what was filled in anew is changed.
     let settings = format!("{page}settings/");
-    let shown = "shown_name=test&shown_url=https://localhost/&shown_events=quote.closed&events=quote.closed";
+    let shown = r#"shown={"name":"test","url":"https://localhost/","events":["quote.closed"]}&events=quote.closed"#;
     let theirs = console.post(&settings, &format!("{shown}&name=test&url=https://localhost/theirs")).await;
     assert_leads(&theirs, &format!("{settings}?done=changed"));
     let mine = console.post(&settings, &format!("{shown}&name=mine&url=https://localhost/")).await;

@@ -6,15 +6,18 @@
 //! be absent (`$5 IS NULL OR …`). A day has millions of rows.
 
 use diesel::{
+    deserialize::{self, FromSqlRow},
     pg::Pg,
     query_builder::{AstPass, Query, QueryFragment, QueryId},
     result::QueryResult,
+    row::Row,
     sql_types::{Array, BigInt, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
 use domain::{DeliveryState, EventType};
 use uuid::Uuid;
 
-use super::DeliveryFilter;
+use super::{Delivery, DeliveryFilter};
+use crate::names::known;
 
 /// Rows that one statement reads in some milliseconds: of the log, or of unsuccessful deliveries, each looked up.
 const LOOKED_AT: i64 = 2_000;
@@ -150,12 +153,29 @@ impl QueryFragment<Pg> for LogStep<'_> {
     }
 }
 
+type Columns =
+    (SqlUuid, SqlUuid, Text, Bool, Text, SmallInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>);
+
 impl Query for LogStep<'_> {
-    type SqlType = (
-        (SqlUuid, SqlUuid, Text, Bool, Text, SmallInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>),
-        Bool,
-        Bool,
-    );
+    type SqlType = (Columns, Bool, Bool);
+}
+
+/// A row of a step.
+pub(super) struct LogRow {
+    pub(super) id: Uuid,
+    /// `None` if the row does not match, or if this version does not know one of its values.
+    pub(super) delivery: Option<Delivery>,
+    /// True for the last row of a full step.
+    pub(super) is_end: bool,
+}
+
+impl FromSqlRow<(Columns, Bool, Bool), Pg> for LogRow {
+    fn build_from_row<'a>(row: &impl Row<'a, Pg>) -> deserialize::Result<Self> {
+        let flag = |name| row.get_value::<Bool, bool, &str>(name);
+        let delivery = || known(<Delivery as FromSqlRow<Columns, Pg>>::build_from_row(&row.partial_row(0..9)));
+        let delivery = if flag("is_match")? { delivery() } else { None };
+        Ok(Self { id: row.get_value::<SqlUuid, Uuid, &str>("id")?, delivery, is_end: flag("is_end")? })
+    }
 }
 
 /// Each combination has a text of its own, and diesel keeps a prepared statement for each text.

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{Array, BigInt, Bool, Nullable, Timestamptz, Uuid as SqlUuid},
-};
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_async::AsyncPgConnection;
+use domain::WebhookId;
 use time::OffsetDateTime;
-use uuid::Uuid;
+
+use crate::statement::{rows, sql};
 
 /// Counts of a webhook's deliveries. Each stops at [`Backlog::MOST`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,31 +30,22 @@ impl Backlog {
     pub const MOST: i64 = 1_000;
 }
 
-#[derive(QueryableByName)]
-struct Row {
-    #[diesel(sql_type = SqlUuid)]
-    webhook_id: Uuid,
-    #[diesel(sql_type = BigInt)]
-    waiting: i64,
-    #[diesel(sql_type = BigInt)]
-    dropped: i64,
-    #[diesel(sql_type = BigInt)]
-    skipped: i64,
-    #[diesel(sql_type = Nullable<Timestamptz>)]
-    next_attempt_at: Option<OffsetDateTime>,
-    #[diesel(sql_type = Bool)]
-    is_cancelling: bool,
-    #[diesel(sql_type = Bool)]
-    is_queued: bool,
+struct OfWebhook {
+    webhook_id: WebhookId,
+    backlog: Backlog,
+}
+
+rows! {
+    Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued }
+    OfWebhook { webhook_id; backlog }
 }
 
 /// The backlogs of these webhooks.
-pub(super) async fn of(conn: &mut AsyncPgConnection, webhooks: &[Uuid]) -> diesel::QueryResult<HashMap<Uuid, Backlog>> {
-    let query = diesel::sql_query(include_str!("backlog.sql"));
-    let query = query.bind::<Array<SqlUuid>, _>(webhooks).bind::<BigInt, _>(Backlog::MOST);
-    let rows: Vec<Row> = query.load(conn).await?;
-    let read = |Row { webhook_id, waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued }| {
-        (webhook_id, Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued })
-    };
-    Ok(rows.into_iter().map(read).collect())
+pub(super) async fn of(
+    conn: &mut AsyncPgConnection,
+    webhooks: &[WebhookId],
+) -> diesel::QueryResult<HashMap<WebhookId, Backlog>> {
+    let query = sql(include_str!("backlog.sql")).bind(webhooks).bind(Backlog::MOST);
+    let rows: Vec<OfWebhook> = query.load(conn).await?;
+    Ok(rows.into_iter().map(|row| (row.webhook_id, row.backlog)).collect())
 }

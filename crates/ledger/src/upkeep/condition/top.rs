@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use diesel::{
-    QueryableByName,
-    sql_types::{BigInt, Double, Nullable, Text, Timestamptz, Uuid as SqlUuid},
-};
-use diesel_async::RunQueryDsl;
 use domain::DeliveryId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{clock::now, error::LedgerError, pool::Ledger};
+use crate::{
+    clock::now,
+    error::LedgerError,
+    pool::Ledger,
+    statement::{rows, sql},
+};
 
 /// The deliveries whose attempts are looked at: the latest ones, for at most this time.
 const DELIVERIES: i64 = 100_000;
@@ -22,82 +22,61 @@ const WEBHOOKS: i64 = 1_000;
 const PAGES: i64 = 2_000;
 
 /// Attempts of one webhook.
-#[derive(Clone, Debug, PartialEq, QueryableByName)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WebhookAttempts {
     /// The webhook.
-    #[diesel(sql_type = SqlUuid)]
     pub webhook_id: Uuid,
     /// Its tenant, unless the webhook is gone.
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     pub tenant_id: Option<Uuid>,
     /// Its attempts.
-    #[diesel(sql_type = BigInt)]
     pub attempts: i64,
     /// Failed ones of these.
-    #[diesel(sql_type = BigInt)]
     pub failed: i64,
     /// The most frequent outcome class of the failed ones.
-    #[diesel(sql_type = Nullable<Text>)]
     pub failure: Option<String>,
     /// The time that all attempts took together, in seconds.
-    #[diesel(sql_type = Double)]
     pub seconds: f64,
     /// Attempts that took a second or more.
-    #[diesel(sql_type = BigInt)]
     pub slow_attempts: i64,
     /// The time that these took together, in seconds.
-    #[diesel(sql_type = Double)]
     pub slow_seconds: f64,
 }
 
-/// The deliveries whose attempts are looked at.
-#[derive(QueryableByName)]
-struct Latest {
-    #[diesel(sql_type = BigInt)]
-    deliveries: i64,
-    #[diesel(sql_type = Nullable<SqlUuid>)]
-    oldest: Option<Uuid>,
-}
+rows! { WebhookAttempts { webhook_id, tenant_id, attempts, failed, failure, seconds, slow_attempts, slow_seconds } }
 
 /// Failures of one webhook since its last success.
-#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookFailures {
     /// The webhook.
-    #[diesel(sql_type = SqlUuid)]
     pub webhook_id: Uuid,
     /// Its tenant.
-    #[diesel(sql_type = SqlUuid)]
     pub tenant_id: Uuid,
     /// Its failures since the last success.
-    #[diesel(sql_type = BigInt)]
     pub failed: i64,
     /// The latest one, in words.
-    #[diesel(sql_type = Nullable<Text>)]
     pub last_failure: Option<String>,
 }
 
+rows! { WebhookFailures { webhook_id, tenant_id, failed, last_failure } }
+
 /// Held jobs of one webhook.
-#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookHeld {
     /// The webhook.
-    #[diesel(sql_type = SqlUuid)]
     pub webhook_id: Uuid,
     /// Its tenant, unless the webhook is gone.
-    #[diesel(sql_type = Nullable<SqlUuid>)]
     pub tenant_id: Option<Uuid>,
     /// Its held jobs, up to [`Top::MOST_HELD`].
-    #[diesel(sql_type = BigInt)]
     pub jobs: i64,
     /// Those of these that wait for the webhook's activation. The others wait as the webhook is slow.
-    #[diesel(sql_type = BigInt)]
     pub paused: i64,
     /// The time at which the first of these was held.
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     pub oldest: Option<OffsetDateTime>,
     /// The time at which the next jobs of an active webhook are published.
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     pub wake_at: Option<OffsetDateTime>,
 }
+
+rows! { WebhookHeld { webhook_id, tenant_id, jobs, paused, oldest, wake_at } }
 
 /// Webhooks at work, held and failing.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,23 +106,17 @@ impl Ledger {
     pub async fn top(&self, since: Duration, limit: usize) -> Result<Top, LedgerError> {
         let now = self.run("top", async |conn| now(conn).await).await?;
         let begin = now - since;
-        let latest = diesel::sql_query(include_str!("top_deliveries.sql"))
-            .bind::<SqlUuid, _>(DeliveryId::bound_at(now - AGE))
-            .bind::<BigInt, _>(DELIVERIES);
-        let Latest { deliveries, oldest } = self.run("top", async |conn| latest.get_result(conn).await).await?;
-        let attempts = diesel::sql_query(include_str!("top_attempts.sql"))
-            .bind::<Timestamptz, _>(begin)
-            .bind::<SqlUuid, _>(oldest.unwrap_or(Uuid::max()))
-            .bind::<BigInt, _>(DELIVERIES);
+        let latest = sql(include_str!("top_deliveries.sql")).bind(DeliveryId::bound_at(now - AGE)).bind(DELIVERIES);
+        let (deliveries, oldest): (_, Option<Uuid>) = self.run("top", async |conn| latest.value(conn).await).await?;
+        let attempts =
+            sql(include_str!("top_attempts.sql")).bind(begin).bind(oldest.unwrap_or(Uuid::max())).bind(DELIVERIES);
         let attempts: Vec<WebhookAttempts> = self.run("top", async |conn| attempts.load(conn).await).await?;
-        let failures = diesel::sql_query(include_str!("top_failing.sql"))
-            .bind::<Timestamptz, _>(begin)
-            .bind::<BigInt, _>(WEBHOOKS);
+        let failures = sql(include_str!("top_failing.sql")).bind(begin).bind(WEBHOOKS);
         let failures: Vec<WebhookFailures> = self.run("top", async |conn| failures.load(conn).await).await?;
-        let held = diesel::sql_query(include_str!("top_held.sql"))
-            .bind::<BigInt, _>(i64::try_from(limit).unwrap_or(WEBHOOKS).min(WEBHOOKS))
-            .bind::<BigInt, _>(Top::MOST_HELD)
-            .bind::<BigInt, _>(PAGES);
+        let held = sql(include_str!("top_held.sql"))
+            .bind(i64::try_from(limit).unwrap_or(WEBHOOKS).min(WEBHOOKS))
+            .bind(Top::MOST_HELD)
+            .bind(PAGES);
         let held: Vec<WebhookHeld> = self.run("top", async |conn| held.load(conn).await).await?;
         let cut_at = oldest.filter(|_| deliveries == DELIVERIES).map(DeliveryId::from);
         Ok(Top { now, attempts, failures, held, deliveries, cut_at })

@@ -1,46 +1,38 @@
 //! What waits to be done: counts that stop at a limit, and estimates, however much there is.
 
-use diesel::{
-    QueryableByName,
-    sql_types::{BigInt, Double, Nullable, Text, Timestamptz},
-};
-use diesel_async::RunQueryDsl;
 use domain::OutcomeClass;
 use time::OffsetDateTime;
 
-use crate::{error::LedgerError, names::StoredOutcome, pool::Ledger};
+use crate::{
+    error::LedgerError,
+    pool::Ledger,
+    statement::{rows, sql},
+};
 
 /// What waits beside the queues. Each count stops at [`WorkSeen::MOST`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkSeen {
     /// Deliveries that wait for their jobs on the queue of dead jobs.
-    #[diesel(sql_type = BigInt)]
     pub parked: i64,
     /// Jobs in the outbox.
-    #[diesel(sql_type = BigInt)]
     pub outbox: i64,
     /// Of these, those whose lease ended over a minute ago: no relay takes them.
-    #[diesel(sql_type = BigInt)]
     pub outbox_late: i64,
     /// Notices that are not published.
-    #[diesel(sql_type = BigInt)]
     pub notices: i64,
     /// Of these, those whose lease ended over a minute ago.
-    #[diesel(sql_type = BigInt)]
     pub notices_late: i64,
     /// Tasks and recoveries under way.
-    #[diesel(sql_type = BigInt)]
     pub tasks: i64,
     /// Of these, those whose next step has been due for five minutes.
-    #[diesel(sql_type = BigInt)]
     pub tasks_late: i64,
     /// Jobs of paused webhooks.
-    #[diesel(sql_type = BigInt)]
     pub held: i64,
     /// Active webhooks with held jobs.
-    #[diesel(sql_type = BigInt)]
     pub slow_webhooks: i64,
 }
+
+rows! { WorkSeen { parked, outbox, outbox_late, notices, notices_late, tasks, tasks_late, held, slow_webhooks } }
 
 impl WorkSeen {
     /// The most that is counted of a kind.
@@ -48,18 +40,17 @@ impl WorkSeen {
 }
 
 /// Deliveries that wait for a retry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, QueryableByName)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RetriesSeen {
     /// How many of the oldest [`RetriesSeen::MOST`] unsuccessful deliveries.
-    #[diesel(sql_type = BigInt)]
     pub counted: i64,
     /// How many unsuccessful deliveries were looked at.
-    #[diesel(sql_type = BigInt)]
     pub looked_at: i64,
     /// How many of all, by the server's statistics.
-    #[diesel(sql_type = Nullable<Double>)]
     pub estimated: Option<f64>,
 }
+
+rows! { RetriesSeen { counted, looked_at, estimated } }
 
 impl RetriesSeen {
     /// The most unsuccessful deliveries that are looked at.
@@ -77,30 +68,29 @@ impl RetriesSeen {
 }
 
 /// Deliveries whose attempt is overdue, and whose jobs are neither held, parked nor in the outbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverdueSeen {
     /// The number of these, of the [`RetriesSeen::MOST`] deliveries that are due first and as many of the latest
     /// deliveries.
-    #[diesel(sql_type = BigInt)]
     pub overdue: i64,
     /// When the first of these was due.
-    #[diesel(sql_type = Nullable<Timestamptz>)]
     pub oldest_due: Option<OffsetDateTime>,
 }
 
+rows! { OverdueSeen { overdue, oldest_due } }
+
 /// Attempts that ended in an hour with an outcome class. Attempts of test deliveries are left out.
-#[derive(Clone, Debug, PartialEq, Eq, QueryableByName)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptsSeen {
     /// The hour's begin.
-    #[diesel(sql_type = Timestamptz)]
     pub hour: OffsetDateTime,
     /// The outcome class.
-    #[diesel(sql_type = Text, deserialize_as = StoredOutcome)]
     pub outcome: OutcomeClass,
     /// The number of attempts.
-    #[diesel(sql_type = BigInt)]
     pub attempts: i64,
 }
+
+rows! { AttemptsSeen { hour, outcome, attempts } }
 
 impl AttemptsSeen {
     /// The maximum of rows of statistics that are read, the latest ones.
@@ -114,25 +104,25 @@ impl Ledger {
                        SELECT hour, outcome, attempts FROM webhook_stats \
                        WHERE hour > now() - interval '26 hours' ORDER BY hour DESC LIMIT $1 \
                      ) AS latest GROUP BY hour, outcome ORDER BY hour DESC, attempts DESC";
-        let query = diesel::sql_query(query).bind::<BigInt, _>(AttemptsSeen::MOST);
-        self.run("attempts_seen", async |conn| query.load(conn).await).await
+        let query = sql(query).bind(AttemptsSeen::MOST);
+        self.run("attempts_seen", async |conn| query.load_known(conn).await).await
     }
 
     /// Counts what waits beside the queues.
     pub async fn work_seen(&self) -> Result<WorkSeen, LedgerError> {
-        let query = diesel::sql_query(include_str!("work.sql")).bind::<BigInt, _>(WorkSeen::MOST);
+        let query = sql(include_str!("work.sql")).bind(WorkSeen::MOST);
         self.run("work_seen", async |conn| query.get_result(conn).await).await
     }
 
     /// Counts the deliveries that wait for a retry.
     pub async fn retries_seen(&self) -> Result<RetriesSeen, LedgerError> {
-        let query = diesel::sql_query(include_str!("retries.sql")).bind::<BigInt, _>(RetriesSeen::MOST);
+        let query = sql(include_str!("retries.sql")).bind(RetriesSeen::MOST);
         self.run("retries_seen", async |conn| query.get_result(conn).await).await
     }
 
     /// Looks for overdue deliveries: the ones with a due time by an index, the others where they are likely.
     pub async fn overdue_seen(&self) -> Result<OverdueSeen, LedgerError> {
-        let query = diesel::sql_query(include_str!("overdue.sql")).bind::<BigInt, _>(RetriesSeen::MOST);
+        let query = sql(include_str!("overdue.sql")).bind(RetriesSeen::MOST);
         self.run("overdue_seen", async |conn| query.get_result(conn).await).await
     }
 }

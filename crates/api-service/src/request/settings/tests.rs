@@ -1,16 +1,18 @@
 use domain::Destinations;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
 const RULES: Rules = Rules { name_chars: 10, url_chars: 40, destinations: Destinations::allowing(Vec::new()) };
 
-fn read(body: &str) -> Checked<Registration> {
-    Registration::read(&serde_json::from_str(body).unwrap(), &RULES)
+fn read(body: &str) -> Checked<WebhookSettings> {
+    WebhookSettings::read(serde_json::from_str(body).unwrap(), &RULES)
 }
 
-fn changed(body: &str) -> Checked<WebhookChange> {
-    WebhookChange::read(&serde_json::from_str(body).unwrap(), &RULES)
+fn changed(body: &str) -> Checked<WebhookSettings> {
+    let mut settings = WebhookSettings::default();
+    let members: Members = serde_json::from_str(body).unwrap();
+    change(&members, &RULES, &mut settings).map(|()| settings)
 }
 
 fn violations(body: &str) -> Vec<(String, &'static str)> {
@@ -34,8 +36,9 @@ fn a_good_registration_is_taken_as_it_was_written() {
     let body = json!({"events": all, "url": "HTTPS://Example.com?x", "name": " Zoë 🚚 "});
     let registration = read(&body.to_string()).unwrap();
     assert_eq!(registration.name, " Zoë 🚚 ");
-    assert_eq!(registration.url.as_str(), "HTTPS://Example.com?x");
+    assert_eq!(registration.url, "HTTPS://Example.com?x");
     assert_eq!(registration.events, EventType::ALL);
+    assert!(registration.is_active);
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn all_faulty_fields_are_reported_at_once() {
             ("Name".to_owned(), "unknown_field"),
         ]
     );
-    assert_eq!(violations("{}"), FIELDS.map(|field| (field.to_owned(), "required")));
+    assert_eq!(violations("{}"), ["name", "url", "events"].map(|field| (field.to_owned(), "required")));
 }
 
 #[test]
@@ -120,13 +123,12 @@ fn a_field_given_twice_is_refused_even_if_both_are_the_same() {
 
 #[test]
 fn a_change_is_what_is_given_and_nothing_else() {
-    assert_eq!(changed("{}").unwrap(), WebhookChange::default());
+    assert_eq!(changed("{}").unwrap(), WebhookSettings::default());
     let url = changed(r#"{"url": "https://example.com/?a"}"#).unwrap();
-    assert_eq!(url, WebhookChange { url: Some("https://example.com/?a".into()), ..Default::default() });
-    let paused = changed(r#"{"is_active": false, "events": ["quote.closed"]}"#).unwrap();
-    let expected =
-        WebhookChange { is_active: Some(false), events: Some(vec![EventType::QuoteClosed]), ..Default::default() };
-    assert_eq!(paused, expected);
+    assert_eq!(url, WebhookSettings { url: "https://example.com/?a".into(), ..Default::default() });
+    let activated = changed(r#"{"is_active": true, "events": ["quote.closed"]}"#).unwrap();
+    let expected = WebhookSettings { is_active: true, events: vec![EventType::QuoteClosed], ..Default::default() };
+    assert_eq!(activated, expected);
 }
 
 #[test]
