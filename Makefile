@@ -17,8 +17,8 @@ TOOLS := python node go php chromium prometheus pgbouncer
 # The test programs; a test of the repository compares this list with what there is.
 WITHOUT_SERVERS := workspace start it memory wiped ops process settings
 ON_SERVERS := outages service tools real
-# End-to-end tests at the same time. With six, a webhook is slow before the broker's memory ends, and a test fails.
-THREADS ?= 2
+# End-to-end tests at the same time. More of them wait for each other on two cores.
+THREADS ?= 6
 
 help:
 	@awk '/^##@ /{printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## /{split($$0, part, ":.*## "); printf "  make %-17s %s\n", part[1], part[2]}' $(MAKEFILE_LIST)

@@ -198,7 +198,8 @@ async fn every_panel_has_data_and_no_alert_fires_while_receivers_refuse_and_hang
     // One webhook has 8 of the slots, and 4 of the slow lane: much less than its jobs.
     let slots = [("DISPATCHER__MAX_IN_FLIGHT", "64"), ("DISPATCHER__SLOW_IN_FLIGHT", "16")];
     let system = TestSystem::prepared(Options { schedule: "1s,2s,3s,4s,5s,6s", ..Options::with(slots) }).await;
-    let Some(mut watched) = Watched::start(&system, 2, 10).await else { return };
+    // The jobs of a hanging webhook come again after ten seconds, which are ten minutes of the rules.
+    let Some(mut watched) = Watched::start(&system, 2, 20).await else { return };
     let [well, hanging] = [system.subscriber(always(200)).await, system.subscriber(always(200)).await];
     // A receiver that refuses everything is its tenant's business.
     let refusing = system.subscriber(always(500)).await;
@@ -212,7 +213,7 @@ async fn every_panel_has_data_and_no_alert_fires_while_receivers_refuse_and_hang
     prometheus.wait_for("sum(rate(webhooks_deliveries_finished_total{state='dropped'}[10s])) > 0").await;
     // On a busy machine a scrape may come late.
     eventually_ok(SOON, || unanswered(prometheus)).await;
-    prometheus.watch_for(20).await;
+    prometheus.watch_for(25).await;
     hanging.receiver.behave(always(200));
     prometheus.wait_for("max(webhooks_tasks{task='wake'}) == 0").await;
     prometheus.watch_for(5).await;

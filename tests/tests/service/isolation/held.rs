@@ -89,7 +89,7 @@ const SEVERAL_LOOKS: Duration = Duration::from_secs(2);
 async fn what_is_held_arrives_although_every_process_is_replaced_in_the_middle() {
     const WEBHOOKS: usize = 8;
     const EACH: usize = 250;
-    let system = TestSystem::serving(Options::with([("API__RECOVER_PER_SECOND", "60")]), [Service::Api]).await;
+    let system = TestSystem::serving(Options::with([("API__RECOVER_PER_SECOND", "30")]), [Service::Api]).await;
     let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));
     let admin = system.admin(tenant).await;
     for number in 0..WEBHOOKS {
@@ -100,7 +100,7 @@ async fn what_is_held_arrives_although_every_process_is_replaced_in_the_middle()
     for part in 1..=2 {
         system.start(Service::Dispatcher).await;
         system.start(Service::Ingest).await;
-        receiver.wait_for(part * WEBHOOKS * EACH / 4, LONG).await;
+        receiver.wait_for(part * WEBHOOKS * EACH / 8, LONG).await;
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.stop(service).await;
         }
