@@ -49,10 +49,15 @@ pub(crate) async fn change(
     id: WebhookId,
     change: impl FnOnce(&mut WebhookSettings) -> Checked<()> + Send,
 ) -> Result<Webhook, ApiError> {
+    let mut was_active = true;
+    let change = |settings: &mut WebhookSettings| {
+        was_active = settings.is_active;
+        change(settings)
+    };
     let changed = caller.ledger.webhook_change(&caller.admin, id, change).await.map_err(ApiError::of_change)?;
     let webhook = changed.map_err(ApiError::Fields)?.ok_or(ApiError::NotFound)?;
     let is_active = webhook.settings.is_active;
-    if is_active {
+    if is_active && !was_active {
         caller.wakes.activations.notify_one();
     }
     tracing::info!(webhook = %id, tenant = %caller.admin.tenant, is_active, "a webhook was changed");
