@@ -20,7 +20,7 @@ pub(crate) fn known<T>(row: deserialize::Result<T>) -> Option<T> {
     row.inspect_err(|error| tracing::warn!(error = &**error as &dyn Error, "a row is left out of a list")).ok()
 }
 
-/// Loads the rows whose values this version knows.
+/// Loads the rows with values that this version knows.
 pub(crate) async fn load_known<'query, T: Send>(
     query: impl LoadQuery<'query, AsyncPgConnection, T> + 'query,
     conn: &mut AsyncPgConnection,
@@ -28,7 +28,7 @@ pub(crate) async fn load_known<'query, T: Send>(
     load_counted(query, conn).await.map(|(known, _)| known)
 }
 
-/// Loads a page of rows whose values this version knows: fewer than `most` only if there are no further ones.
+/// Loads a page of rows with values that this version knows: fewer than `most` only if there are no further ones.
 pub(crate) async fn load_page<'query, T: Send, Q: LoadQuery<'query, AsyncPgConnection, T> + 'query>(
     most: u16,
     query: impl Fn(i64) -> Q,
@@ -45,7 +45,7 @@ pub(crate) async fn load_page<'query, T: Send, Q: LoadQuery<'query, AsyncPgConne
     }
 }
 
-/// Loads the rows whose values this version knows. Returns them with the count of all rows.
+/// Loads the rows with values that this version knows. Returns them with the count of all rows.
 async fn load_counted<'query, T: Send>(
     query: impl LoadQuery<'query, AsyncPgConnection, T> + 'query,
     conn: &mut AsyncPgConnection,

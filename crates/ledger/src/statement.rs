@@ -91,7 +91,7 @@ impl<'a> Statement<'a> {
         self.0.load(conn).await
     }
 
-    /// The rows whose values this version knows.
+    /// The rows with values that this version knows.
     pub(crate) async fn load_known<R>(self, conn: &mut AsyncPgConnection) -> QueryResult<Vec<R>>
     where
         R: QueryableByName<Pg> + Send + 'static,

@@ -2,7 +2,7 @@
 
 use domain::RetrySchedule;
 
-/// What may happen besides the usual steps.
+/// The faults and calls that may happen beside the usual steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum May {
     /// A process dies, a connection is lost, a confirm or a commit's answer is lost, a lease ends too soon.

@@ -78,7 +78,7 @@ pub struct Attempt {
     pub signed_at: OffsetDateTime,
     /// When it began.
     pub started_at: OffsetDateTime,
-    /// How long it took, in microseconds.
+    /// The duration of the attempt, in microseconds.
     pub duration_us: i64,
     /// The outcome class.
     pub outcome: OutcomeClass,
@@ -126,7 +126,7 @@ const ATTEMPTS: i64 = 200;
 const AHEAD: time::Duration = time::Duration::DAY;
 
 impl Attempt {
-    /// How long it took.
+    /// The duration of the attempt.
     pub fn elapsed(&self) -> Duration {
         Duration::from_micros(u64::try_from(self.duration_us).unwrap_or_default())
     }

@@ -36,19 +36,19 @@ use crate::{
 pub struct Webhook {
     /// Its id.
     pub id: WebhookId,
-    /// What its administrators set.
+    /// The settings.
     pub settings: WebhookSettings,
     /// When it was registered.
     pub created_at: OffsetDateTime,
     /// When it was last changed.
     pub updated_at: OffsetDateTime,
-    /// How its attempts went.
+    /// The outcomes of its attempts.
     pub health: WebhookHealth,
-    /// What waits, and what did not arrive.
+    /// The numbers of waiting deliveries, and of those that did not arrive.
     pub backlog: Backlog,
 }
 
-/// How the attempts of a webhook went. The default is that of a webhook without any.
+/// The outcomes of a webhook's attempts. The default is for a webhook without attempts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Queryable, Selectable)]
 #[diesel(table_name = webhook_health, check_for_backend(Pg))]
 pub struct WebhookHealth {
@@ -70,7 +70,7 @@ pub struct WebhookHealth {
 pub struct NewWebhook {
     /// Its id.
     pub id: WebhookId,
-    /// What its administrators set.
+    /// The settings.
     #[diesel(embed)]
     pub settings: WebhookSettings,
     /// The sealed signing secret.
