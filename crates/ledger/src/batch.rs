@@ -1,16 +1,21 @@
 //! Statements over batches: one prepared statement serves any number of rows.
 
+mod row_fault;
+
 use std::{error::Error, io::Write};
 
 use bytes::{Bytes, BytesMut};
 use diesel::{
     QueryResult,
     pg::Pg,
+    query_builder::QueryFragment,
     serialize::{self, IsNull, Output, ToSql},
     sql_types::Binary,
 };
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use time::OffsetDateTime;
 use tokio_postgres::types::{self as postgres, Type};
+use uuid::Uuid;
 
 /// Bytes for a column, not copied until they are written to the wire.
 #[derive(Clone, Debug)]
@@ -35,6 +40,35 @@ impl postgres::ToSql for Blob {
     postgres::to_sql_checked!();
 }
 
+/// A statement over batches, for the driver below diesel.
+pub(crate) trait Batches: QueryFragment<Pg> {
+    /// The arrays, in the order of their places in the text.
+    fn arrays(&self) -> Vec<(&(dyn postgres::ToSql + Sync), Type)>;
+}
+
+/// A column of a batch.
+pub(crate) trait Column: postgres::ToSql + Sync {
+    /// The type of an array of such values.
+    const ARRAY: Type;
+}
+
+macro_rules! array_types {
+    ($($rust:ty => $array:ident),+ $(,)?) => { $(impl Column for $rust { const ARRAY: Type = Type::$array; })+ };
+}
+array_types! {
+    Uuid => UUID_ARRAY, bool => BOOL_ARRAY, i16 => INT2_ARRAY, i32 => INT4_ARRAY, i64 => INT8_ARRAY, f64 => FLOAT8_ARRAY,
+    String => TEXT_ARRAY, Vec<u8> => BYTEA_ARRAY, Blob => BYTEA_ARRAY, OffsetDateTime => TIMESTAMPTZ_ARRAY,
+}
+
+impl<T: Column> Column for Option<T> {
+    const ARRAY: Type = T::ARRAY;
+}
+
+/// An array with its type.
+pub(crate) fn array<T: Column>(values: &Vec<T>) -> (&(dyn postgres::ToSql + Sync), Type) {
+    (values, T::ARRAY)
+}
+
 /// From here on, the transaction plans its statements with their values, so that they lock the partitions of these days
 /// only.
 pub(crate) async fn plan_with_values(conn: &mut AsyncPgConnection) -> QueryResult<()> {
@@ -53,7 +87,7 @@ macro_rules! batch_statement {
     ) => {
         #[derive(Default)]
         pub(crate) struct $name {
-            $(pub(crate) $week: $crate::upkeep::partitions::Week,)?
+            $(pub(crate) $week: $crate::partitions::Week,)?
             $($(pub(crate) $column: Vec<$rust>,)+)+
         }
 
@@ -98,9 +132,9 @@ macro_rules! batch_statement {
             const HAS_STATIC_QUERY_ID: bool = false;
         }
 
-        impl $crate::row_fault::Batches for $name {
+        impl $crate::batch::Batches for $name {
             fn arrays(&self) -> Vec<(&(dyn tokio_postgres::types::ToSql + Sync), tokio_postgres::types::Type)> {
-                vec![$($($crate::row_fault::array(&self.$column),)+)+]
+                vec![$($($crate::batch::array(&self.$column),)+)+]
             }
         }
     };

@@ -1,5 +1,13 @@
 //! One connection to the database, from the handshake to the session's settings.
 
+pub(crate) mod address;
+pub(crate) mod clock;
+pub(crate) mod hosts;
+pub(crate) mod pool;
+pub(crate) mod session;
+pub(crate) mod tenant_queue;
+pub(crate) mod timings;
+
 use std::{error::Error as _, io, sync::Arc, time::Duration};
 
 use diesel::{
@@ -15,7 +23,7 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{
+use crate::connect::{
     address::{Address, LedgerConfig},
     hosts::{Reached, first_usable},
     session::Sessions,
@@ -30,7 +38,7 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration:
 /// How PostgreSQL is told from other protocols when TLS begins at once (`sslnegotiation=direct`).
 const ALPN: &[u8] = b"postgresql";
 
-/// See the README: the hot path's statements find their rows by key, and each connection plans them once. A new plan
+/// See the README: the statements of `delivery` find their rows by key, and each connection plans them once. A new plan
 /// for every batch, over all partitions, would cost more than the statement itself. A plan made while a table was
 /// nearly empty must serve when it is full. So table scans, and all joins but nested loops, are off.
 ///

@@ -1,73 +1,84 @@
 #![doc = include_str!("../README.md")]
 
-mod address;
-mod admin;
 mod batch;
-mod clock;
 mod connect;
+mod delivery;
+mod diagnostics;
 mod error;
-mod hosts;
-mod hot;
-mod keys;
+mod history;
+mod leader;
+mod lists;
+mod log;
 mod migrations;
-mod names;
-mod pool;
-mod row_fault;
+mod notices;
+mod outbox;
+mod partitions;
+mod recovery;
 mod schema;
 mod secrets;
-mod session;
-mod settings;
+mod sessions;
 mod statement;
+mod stats;
 mod tables;
-mod timings;
-mod turns;
-mod upkeep;
+mod tenant;
+mod test_deliveries;
+mod webhook;
 
-pub use address::LedgerConfig;
-pub use admin::{
-    brakes::Brake,
-    cancellations::Cancellation,
-    deletions::DeletedWebhook,
-    deliveries::{Attempt, Delivery, DeliveryFilter, DeliveryPage},
-    erasure::{Erased, Erasure, erased_tables},
-    events::{Absence, EventAtWebhook, FoundEvent, FoundEvents},
-    history::{Action, Actor},
-    outbox::{LEASE, OutboxBatch, Promised},
-    records::HistoryEntry,
-    recoveries::{NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery},
-    resends::{Kept, Resend},
-    sessions::{NewSession, Session, SessionHash},
-    stats::{HourCounts, StatsStep, Tally},
-    tasks::{Running, Step},
-    tenants::{Counted, SETTLING, TenantCondition},
-    test_deliveries::TestDelivery,
-    webhooks::{Backlog, Most, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookHealth},
+pub use connect::{
+    address::LedgerConfig,
+    clock::ClockReading,
+    pool::{Connections, Ledger, PATIENCE},
 };
-pub use clock::ClockReading;
-pub use error::{LedgerError, TlsOptionError};
-pub use hot::{
+pub use delivery::{
     attempts::{Attempted, Record},
-    held_jobs::{Held, Waking},
+    brakes::Brake,
+    hold::{Held, Waking},
     intake::{NewEvent, Stored},
     look_up::{Destination, LoadedDelivery, StoredBody},
 };
-pub use keys::{KeyUse, Resealed, Unopened};
-pub use pool::{Connections, Ledger, PATIENCE};
-pub use schema::{MigrationsSeen, SchemaState};
-pub use secrets::{SealedSecret, SecretKeys, SecretKeysError, UnsealError};
-pub use settings::WebhookSettings;
-pub use upkeep::{
-    condition::{
-        ConnectionsSeen, DaysSeen, GenerationSeen, ServerCondition,
-        top::{Top, WebhookAttempts, WebhookFailures, WebhookHeld},
-        work::{AttemptsSeen, OverdueSeen, RetriesSeen, WorkSeen},
-    },
-    failing::FailingThresholds,
+pub use diagnostics::{
+    ConnectionsSeen, DaysSeen, GenerationSeen, ServerCondition,
+    top::{Top, WebhookAttempts, WebhookFailures, WebhookHeld},
+    work::{AttemptsSeen, OverdueSeen, RetriesSeen, WorkSeen},
+};
+pub use error::{LedgerError, TlsOptionError};
+pub use history::{Action, Actor, HistoryEntry};
+pub use leader::{
+    Candidate, Leader,
     find_waiting::{Place, Stream, Waiting, WaitingChunk},
     generation::{Generation, RebuildCursor},
-    leader::{Candidate, Leader},
     leftovers::{Cleared, retained_tables},
-    partitions::Day,
-    retention::{Expiring, Part, Removal, Removed},
+    retention::{Part, Removal, Removed},
     untried::Indexed,
+};
+pub use lists::Page;
+pub use log::{
+    Attempt, Delivery, DeliveryFilter, DeliveryPage,
+    event::{Absence, EventAtWebhook, FoundEvent, FoundEvents},
+};
+pub use notices::{expiring::Expiring, failing::FailingThresholds};
+pub use outbox::{
+    LEASE, OutboxBatch, Promised,
+    tasks::{Running, Step},
+};
+pub use partitions::Day;
+pub use recovery::{
+    NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery,
+    resends::{Kept, Resend},
+};
+pub use schema::{MigrationsSeen, SchemaState};
+pub use secrets::{
+    SealedSecret, SecretKeys, SecretKeysError, UnsealError,
+    keys::{KeyUse, Resealed, Unopened},
+};
+pub use sessions::{NewSession, Session, SessionHash};
+pub use stats::{HourCounts, StatsStep, Tally};
+pub use tenant::{
+    Counted, TenantCondition,
+    erasure::{Erased, Erasure, erased_tables},
+};
+pub use test_deliveries::TestDelivery;
+pub use webhook::{
+    Backlog, Most, NewWebhook, OwnWebhook, Registration, SETTLING, Webhook, WebhookHealth, cancellation::Cancellation,
+    deletions::DeletedWebhook, settings::WebhookSettings,
 };

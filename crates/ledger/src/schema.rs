@@ -7,12 +7,11 @@ use diesel_async::{AsyncMigrationHarness, AsyncPgConnection, SimpleAsyncConnecti
 use diesel_migrations::MigrationHarness;
 
 use crate::{
-    clock::now,
+    connect::{clock::now, pool::Ledger},
     error::LedgerError,
     migrations::Migrations,
-    pool::Ledger,
+    partitions::{around, make_partitions},
     statement::sql,
-    upkeep::partitions::{around, make_partitions},
 };
 
 /// The advisory lock: one process at a time migrates.

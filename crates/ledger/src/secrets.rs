@@ -1,5 +1,7 @@
 //! Signing secrets at rest: AES-256-GCM, with the webhook's id as associated data (crates/README.md, invariant 7).
 
+pub(crate) mod keys;
+
 use std::{fmt, str::FromStr};
 
 use diesel::Insertable;

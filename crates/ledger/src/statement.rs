@@ -19,7 +19,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::names::load_known;
+use crate::lists::load_known;
 
 /// A type of values of columns.
 pub(crate) trait Column {

@@ -299,7 +299,7 @@ async fn every_table_is_erased_or_keeps_nothing_of_a_tenant() {
                       AND relnamespace = 'public'::regnamespace";
     let present: BTreeSet<String> = system.sql(tables).await.iter().map(|row| row.get(0)).collect();
     let erased: BTreeSet<String> = ledger::erased_tables().map(str::to_owned).collect();
-    assert_eq!(present, erased, "a table is missing in ledger/src/admin/erasure.rs, or one is gone");
+    assert_eq!(present, erased, "a table is missing in ledger/src/tenant/erasure.rs, or one is gone");
 }
 
 /// As if all webhooks were deleted so long ago that no ingest stores a delivery to them any more.

@@ -13,7 +13,7 @@ async fn every_table_has_a_retention() {
                       AND relnamespace = 'public'::regnamespace";
     let present = async || system.sql(tables).await.iter().map(|row| row.get(0)).collect::<BTreeSet<String>>();
     let retained: BTreeSet<String> = ledger::retained_tables().map(str::to_owned).collect();
-    assert_eq!(present().await, retained, "a table is missing in ledger/src/upkeep/leftovers.rs, or one is gone");
+    assert_eq!(present().await, retained, "a table is missing in ledger/src/leader/leftovers.rs, or one is gone");
     system.sql("CREATE TABLE added (id uuid)").await;
     assert!(present().await.contains("added"), "it would be noticed");
 }

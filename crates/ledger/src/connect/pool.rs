@@ -1,0 +1,275 @@
+//! Connections to the database.
+
+use std::{sync::Arc, time::Duration};
+
+use diesel::{
+    ConnectionError,
+    result::{DatabaseErrorKind, Error},
+};
+use diesel_async::{
+    AsyncPgConnection, SimpleAsyncConnection,
+    pooled_connection::{
+        AsyncDieselConnectionManager, ManagerConfig, PoolError, RecyclingMethod,
+        deadpool::{Object, Pool, PoolError as NotHad},
+    },
+};
+use domain::TenantId;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
+
+use crate::{
+    connect::{
+        CONNECT_TIMEOUT,
+        address::{Address, LedgerConfig},
+        establish,
+        hosts::Reached,
+        is_read_only, password_failure,
+        session::{self, Sessions},
+        tenant_queue::{Turn, Turns},
+        timings::Timings,
+        tls_failure,
+    },
+    error::LedgerError,
+    migrations::Migrations,
+};
+
+/// A handle on the ledger: a pool of connections. It is cheap to clone. Connections are made when they are needed.
+#[derive(Clone)]
+pub struct Ledger {
+    pool: Pool<AsyncPgConnection>,
+    pub(crate) config: Arc<LedgerConfig>,
+    pub(crate) shared: Arc<Shared>,
+    /// Turns at the connections, for those whose tenant is known.
+    turns: Arc<Turns>,
+    tenant: Option<TenantId>,
+    /// Looks at what failed: one at a time.
+    pub(crate) probes: Arc<Semaphore>,
+    pub(crate) migrations: Migrations,
+}
+
+/// What all handles on the same database share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pools: Mutex<Vec<Pool<AsyncPgConnection>>>,
+    sessions: Arc<Sessions>,
+    pub(crate) reached: Arc<Reached>,
+    timings: Timings,
+}
+
+/// The connections of a process, but those of its leader and of migrations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// The most that there may be.
+    pub most: usize,
+    /// How many there are.
+    pub open: usize,
+    /// How many of them a call uses.
+    pub in_use: usize,
+    /// How many calls wait for one.
+    pub wanted: usize,
+}
+
+/// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A healthy server answers an empty statement within this time.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+impl Ledger {
+    /// Makes the pool, inside a tokio runtime. Does not connect yet.
+    ///
+    /// # Errors
+    /// [`LedgerError::Url`] when the connection string is malformed, [`LedgerError::TlsOption`] when what it says of TLS
+    /// is not possible, [`LedgerError::TlsTwice`] and [`LedgerError::TlsFile`] for the files of TLS,
+    /// [`LedgerError::TwoPasswords`] and [`LedgerError::PasswordFile`] for the password's file.
+    pub fn new(config: &LedgerConfig) -> Result<Self, LedgerError> {
+        Self::among(config.clone(), Arc::default())
+    }
+
+    /// A handle with a pool of its own, in the same runtime. Its callers wait for no other handle's connections. A call
+    /// may hold one for `patience`. When one handle finds the database read-only, all drop their idle connections.
+    ///
+    /// # Errors
+    /// As [`Ledger::new`].
+    pub fn part(&self, max_connections: usize, patience: Duration) -> Result<Self, LedgerError> {
+        let config = LedgerConfig { max_connections, patience, ..LedgerConfig::clone(&self.config) };
+        Self::among(config, Arc::clone(&self.shared))
+    }
+
+    /// The same handle for one tenant's calls. When tenants wait for connections, they take turns.
+    pub fn of_tenant(&self, tenant: TenantId) -> Self {
+        Self { tenant: Some(tenant), ..self.clone() }
+    }
+
+    fn among(config: LedgerConfig, shared: Arc<Shared>) -> Result<Self, LedgerError> {
+        let pool = make_pool(&config, &shared)?;
+        shared.pools.lock().push(pool.clone());
+        let (turns, probes) = (Turns::new(config.max_connections), Arc::new(Semaphore::new(1)));
+        let config = Arc::new(config);
+        Ok(Self { pool, config, shared, turns, tenant: None, probes, migrations: Migrations::default() })
+    }
+
+    /// The hosts of the connection string, other than this machine, that are reached without TLS.
+    pub fn in_the_clear(&self) -> Vec<String> {
+        Address::parse(&self.config.url, &self.config.tls).map(|address| address.in_the_clear()).unwrap_or_default()
+    }
+
+    /// Runs statements on a connection of the pool, with a deadline. Drops the connection when the deadline passes or it
+    /// is lost. Drops it and all idle ones when the database accepts no writes: the next connection may find the new
+    /// primary. `call` is the name of the calling function, for the metric.
+    pub(crate) async fn run<T, F>(&self, call: &'static str, statements: F) -> Result<T, LedgerError>
+    where
+        F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
+    {
+        let _turn = self.turn().await?;
+        let mut conn = self.pooled().await?;
+        let _timing = self.shared.timings.begin(call);
+        let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => failed(error, &mut conn).await,
+            Err(_) => LedgerError::Timeout(self.config.patience),
+        };
+        match error {
+            LedgerError::Timeout(_) | LedgerError::Unavailable(_) => drop(Object::take(conn)),
+            LedgerError::ReadOnly => {
+                drop(Object::take(conn));
+                self.close_idle();
+            }
+            _ => {}
+        }
+        Err(error)
+    }
+
+    /// Registers how long calls take in the process's metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        self.shared.timings.register(registry);
+    }
+
+    /// How many connections all pools to the same database have now.
+    pub fn connections(&self) -> Connections {
+        self.shared.pools.lock().iter().map(Pool::status).fold(Connections::default(), |sum, pool| Connections {
+            most: sum.most + pool.max_size,
+            open: sum.open + pool.size,
+            in_use: sum.in_use + pool.size.saturating_sub(pool.available),
+            wanted: sum.wanted + pool.waiting,
+        })
+    }
+
+    /// How long calls take, for connections that are not in the pool.
+    pub(crate) fn timings(&self) -> Timings {
+        self.shared.timings.clone()
+    }
+
+    /// Waits for the tenant's turn, as long as for a connection.
+    async fn turn(&self) -> Result<Option<Turn>, LedgerError> {
+        let Some(tenant) = self.tenant else { return Ok(None) };
+        let turn = tokio::time::timeout(CONNECT_TIMEOUT, self.turns.wait(tenant)).await;
+        turn.map(Some).map_err(|late| LedgerError::Unavailable(late.into()))
+    }
+
+    /// Takes a connection out of the pool.
+    pub(crate) async fn connection(&self) -> Result<AsyncPgConnection, LedgerError> {
+        Ok(Object::take(self.pooled().await?))
+    }
+
+    async fn pooled(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
+        let error = match self.pool.get().await {
+            Ok(conn) => return Ok(conn),
+            Err(error) => not_had(error),
+        };
+        if matches!(error, LedgerError::SharedSession) {
+            // The sessions of the others are shared as well, though nobody has noticed.
+            self.shared.sessions.forget();
+            self.close_idle();
+        }
+        Err(error)
+    }
+
+    fn close_idle(&self) {
+        for pool in self.shared.pools.lock().iter() {
+            pool.retain(|_, _| false);
+        }
+    }
+}
+
+/// The pool holds parts of what is shared, but not the list of pools: it would hold itself.
+fn make_pool(config: &LedgerConfig, shared: &Shared) -> Result<Pool<AsyncPgConnection>, LedgerError> {
+    let address = Arc::new(Address::of(config)?);
+    let (process, patience) = (config.application_name, config.patience);
+    let (sessions, reached) = (Arc::clone(&shared.sessions), Arc::clone(&shared.reached));
+    let mut manager = ManagerConfig::default();
+    manager.recycling_method = RecyclingMethod::Fast;
+    // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
+    let runtime = tokio::runtime::Handle::current();
+    manager.custom_setup = Box::new(move |_| {
+        let (address, sessions, reached) = (Arc::clone(&address), Arc::clone(&sessions), Arc::clone(&reached));
+        // Nobody cancels the task when its caller gives up, and a frozen server never answers.
+        let established = runtime.spawn(async move {
+            let establishing = establish(&address, process, patience, (&sessions, &reached));
+            tokio::time::timeout(CONNECT_TIMEOUT, establishing).await.unwrap_or_else(|_| Err(timed_out()))
+        });
+        Box::pin(async move {
+            established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
+        })
+    });
+    let manager = AsyncDieselConnectionManager::<AsyncPgConnection>::new_with_config(&config.url, manager);
+    Pool::builder(manager)
+        .max_size(config.max_connections)
+        .queue_mode(deadpool::managed::QueueMode::Lifo)
+        .runtime(deadpool::Runtime::Tokio1)
+        .wait_timeout(Some(CONNECT_TIMEOUT))
+        .create_timeout(Some(CONNECT_TIMEOUT))
+        .recycle_timeout(Some(CONNECT_TIMEOUT))
+        .build()
+        .map_err(|error| LedgerError::Unavailable(error.into()))
+}
+
+fn timed_out() -> ConnectionError {
+    ConnectionError::BadConnection(format!("no connection within {CONNECT_TIMEOUT:?}"))
+}
+
+/// Returns true if a statement failed because the connection, or the server behind it, went away. A server that ends a
+/// session says so in an error like any other before it closes the connection, so after one that diesel does not know the
+/// server has to answer once more.
+async fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
+    use DatabaseErrorKind::{ClosedConnection, UnableToSendCommand, Unknown};
+    match error {
+        Error::DatabaseError(UnableToSendCommand | ClosedConnection, _) => true,
+        Error::DatabaseError(Unknown, _) => {
+            let answered = tokio::time::timeout(ANSWERS_WITHIN, conn.batch_execute("")).await;
+            !matches!(answered, Ok(Ok(())))
+        }
+        _ => false,
+    }
+}
+
+/// Tells what failed: the statement, the connection, or a write to a server that takes none.
+pub(crate) async fn failed(error: Error, conn: &mut AsyncPgConnection) -> LedgerError {
+    match error {
+        Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => LedgerError::ReadOnly,
+        error if session::is_shared(&error) => LedgerError::SharedSession,
+        error if is_lost(&error, conn).await => LedgerError::Unavailable(error.into()),
+        error => LedgerError::Query(error),
+    }
+}
+
+fn not_had(error: NotHad) -> LedgerError {
+    if let NotHad::Backend(PoolError::ConnectionError(error)) = &error {
+        if let Some(failure) = tls_failure(error) {
+            return LedgerError::Tls(failure.clone());
+        }
+        if let Some(failure) = password_failure(error) {
+            return LedgerError::PasswordFile(Arc::clone(failure));
+        }
+        if is_read_only(error) {
+            return LedgerError::ReadOnly;
+        }
+        if let ConnectionError::CouldntSetupConfiguration(error) = error
+            && session::is_shared(error)
+        {
+            return LedgerError::SharedSession;
+        }
+    }
+    LedgerError::Unavailable(error.into())
+}

@@ -1,0 +1,62 @@
+//! Dead letters (quarantine): jobs that are parked in the queue of dead jobs, as no dispatcher can do them.
+
+use diesel::sql_types::{Text, Uuid as SqlUuid};
+use diesel_async::{AsyncConnection, RunQueryDsl};
+use domain::DeliveryId;
+use uuid::Uuid;
+
+use crate::{
+    batch::batch_statement, connect::pool::Ledger, delivery::waiting::due_now, error::LedgerError, statement::sql,
+};
+
+batch_statement! {
+    ParkJobs -> (SqlUuid,);
+    parked { delivery: Uuid => SqlUuid, reason: String => Text };
+    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
+      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = excluded.parked_as \
+      RETURNING delivery_id"
+}
+
+const PARKED: &str = "SELECT delivery_id FROM suspect_jobs \
+     WHERE parked_as IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
+const HAS_ENDED: &str = "SELECT EXISTS ( \
+       SELECT FROM deliveries WHERE id = $1 AND state NOT IN ('pending', 'retrying')) AS has_ended";
+const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
+
+impl Ledger {
+    /// Returns true if a delivery that could not be loaded has ended, and only its event is gone. If not, the ledger has lost
+    /// the delivery, or an operator erased it with its tenant.
+    pub async fn delivery_has_ended(&self, delivery: DeliveryId) -> Result<bool, LedgerError> {
+        let query = sql(HAS_ENDED).bind(delivery);
+        self.run("delivery_has_ended", async |conn| query.value(conn).await).await
+    }
+
+    /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there. Its
+    /// tries stay: it comes again if its process dies before that, and must not crash as many again.
+    pub async fn job_park(&self, delivery: DeliveryId, reason: &str) -> Result<(), LedgerError> {
+        let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
+        let _: Vec<(Uuid,)> = self.run("job_park", async |conn| statement.load(conn).await).await?;
+        Ok(())
+    }
+
+    /// The deliveries whose jobs are noted as parked for a minute at least, in the order of their ids: the jobs are on the queue of
+    /// dead jobs, unless somebody removed them there.
+    pub async fn jobs_parked(&self) -> Result<Vec<DeliveryId>, LedgerError> {
+        self.run("jobs_parked", async |conn| sql(PARKED).values(conn).await).await
+    }
+
+    /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job
+    /// detection takes a job for lost that is published long after it is due.
+    pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
+        let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
+        let forget = sql(FORGET_MARKS).bind(&ids);
+        self.run("jobs_unpark", async |conn| {
+            conn.transaction(async |conn| {
+                due_now(conn, &ids).await?;
+                forget.execute(conn).await.map(|_| ())
+            })
+            .await
+        })
+        .await
+    }
+}

@@ -1,0 +1,153 @@
+//! Releases held jobs: jobs that wait in the ledger, without a message, as their webhook is paused or too slow.
+
+use std::collections::HashMap;
+
+use diesel::{
+    prelude::*,
+    sql_types::{Array, Int4, SmallInt, Uuid as SqlUuid},
+};
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use uuid::Uuid;
+
+use crate::{
+    batch::batch_statement,
+    connect::pool::Ledger,
+    delivery::waiting::due_now,
+    error::LedgerError,
+    outbox::{
+        add_leased,
+        tasks::{STEP_LOCKS, Step},
+    },
+};
+
+#[derive(QueryableByName)]
+struct Taken {
+    #[diesel(sql_type = SqlUuid)]
+    delivery_id: Uuid,
+    #[diesel(sql_type = SmallInt)]
+    handed_out: i16,
+}
+
+// Writes the rows of deliveries, as publishing their jobs does.
+batch_statement! {
+    TouchDeliveries -> (SqlUuid,);
+    job { delivery: Uuid => SqlUuid };
+    " UPDATE deliveries AS d SET next_attempt_at = d.next_attempt_at FROM job WHERE d.id = job.delivery RETURNING d.id"
+}
+
+#[derive(QueryableByName)]
+struct Next {
+    #[diesel(sql_type = SqlUuid)]
+    webhook_id: Uuid,
+    #[diesel(sql_type = SqlUuid)]
+    delivery_id: Uuid,
+}
+
+#[derive(QueryableByName)]
+struct Ready {
+    #[diesel(sql_type = SqlUuid)]
+    webhook_id: Uuid,
+}
+
+/// Deletes held jobs of a webhook. Locks them in the order in which jobs are held and released.
+pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY (ARRAY( \
+       SELECT delivery_id FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2) ORDER BY delivery_id FOR UPDATE))";
+const LOCK_READY: &str =
+    "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT $1 FOR UPDATE SKIP LOCKED";
+const WEBHOOKS: i32 = 200;
+/// The next jobs of the webhook that comes next.
+const NEXT: &str = "SELECT h.webhook_id, h.delivery_id FROM ( \
+       SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1) AS w \
+     JOIN held_jobs AS h USING (webhook_id) ORDER BY h.webhook_id, h.delivery_id LIMIT $1";
+/// A webhook whose jobs cannot be published comes after all others.
+const POSTPONE: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id = $1";
+
+const WAKE: &str = include_str!("wake_jobs.sql");
+/// Makes the held jobs of a webhook due, at the highest rate.
+const WAKE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at) VALUES ($1, 1000000, now(), now()) \
+     ON CONFLICT (webhook_id) DO UPDATE SET wake_at = now()";
+
+impl Ledger {
+    /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
+    /// and some 1,000 in all. Makes their deliveries due now and adds the jobs to the outbox. Returns `None` when
+    /// there is nothing to do. Any number of processes may call this. If the statement fails, it is tried with one webhook.
+    /// If that fails by the data of some rows, the jobs of these rows are held no longer: lost-job detection publishes them.
+    /// Otherwise the webhook is postponed.
+    ///
+    /// # Errors
+    /// When the database does not answer, or a statement has failed. Then nothing was published.
+    pub async fn jobs_wake(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
+        match self.jobs_wake_of(WEBHOOKS, per_second).await {
+            Err(LedgerError::Query(_)) => {}
+            done => return done,
+        }
+        let of_one = self.jobs_wake_of(1, per_second).await;
+        if let Err(LedgerError::Query(_)) = of_one {
+            self.release_faulty(per_second).await?;
+        }
+        of_one
+    }
+
+    /// Releases those of the next jobs whose rows are at fault. Postpones their webhook if there are none.
+    async fn release_faulty(&self, most: u16) -> Result<(), LedgerError> {
+        let next = diesel::sql_query(NEXT).bind::<Int4, _>(i32::from(most));
+        let next: Vec<Next> = self.run("release_faulty", async |conn| next.load(conn).await).await?;
+        let Some(webhook) = next.iter().map(|job| job.webhook_id).next() else { return Ok(()) };
+        let jobs: Vec<Uuid> = next.into_iter().map(|job| job.delivery_id).collect();
+        let faulty = self.faulty(&jobs).await?;
+        if faulty.is_empty() {
+            let postpone = diesel::sql_query(POSTPONE).bind::<SqlUuid, _>(webhook);
+            return self.run("release_faulty", async |conn| postpone.execute(conn).await.map(|_| ())).await;
+        }
+        tracing::error!(%webhook, deliveries = ?faulty, "held jobs cannot be published by the data of their rows: they are left to lost-job detection");
+        let release = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
+        self.run("release_faulty", async |conn| release.execute(conn).await.map(|_| ())).await
+    }
+
+    /// Returns the deliveries whose rows cannot be written for their own data.
+    async fn faulty(&self, deliveries: &[Uuid]) -> Result<Vec<Uuid>, LedgerError> {
+        let (mut parts, mut faulty) = (vec![deliveries], Vec::new());
+        while let Some(part) = parts.pop() {
+            let statement = TouchDeliveries { delivery: part.to_vec() };
+            let touched = self.run("faulty", async |conn| (&statement).load::<(Uuid,)>(conn).await).await;
+            match (self.judged(&statement, touched).await, part) {
+                (Ok(_), _) => {}
+                (Err(error), [delivery]) if error.of_row().is_some() => faulty.push(*delivery),
+                (Err(error), _) if error.of_row().is_some() => {
+                    let (one, other) = part.split_at(part.len() / 2);
+                    parts.extend([other, one]);
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Ok(faulty)
+    }
+
+    async fn jobs_wake_of(&self, webhooks: i32, per_second: u16) -> Result<Option<Step>, LedgerError> {
+        let most = i32::from(per_second);
+        self.run("jobs_wake_of", async |conn| {
+            conn.transaction(async |conn| {
+                conn.batch_execute(STEP_LOCKS).await?;
+                let ready: Vec<Ready> = diesel::sql_query(LOCK_READY).bind::<Int4, _>(webhooks).load(conn).await?;
+                if ready.is_empty() {
+                    return Ok(None);
+                }
+                let ready: Vec<Uuid> = ready.into_iter().map(|one| one.webhook_id).collect();
+                let wake = diesel::sql_query(WAKE).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
+                let rows: Vec<Taken> = wake.load(conn).await?;
+                let taken: Vec<Uuid> = rows.iter().map(|row| row.delivery_id).collect();
+                let handed_out: HashMap<Uuid, i16> = rows.iter().map(|row| (row.delivery_id, row.handed_out)).collect();
+                let waiting = due_now(conn, &taken).await?;
+                let batch = add_leased(conn, &waiting, |id| handed_out.get(id).copied().unwrap_or_default()).await?;
+                Ok(Some(Step { deliveries: waiting.len(), batch: Some(batch) }))
+            })
+            .await
+        })
+        .await
+    }
+}
+
+/// Has the held jobs of a webhook published that is becoming active. The caller has locked the webhook.
+pub(crate) async fn wake_all(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
+    diesel::sql_query(WAKE_ALL).bind::<SqlUuid, _>(webhook).execute(conn).await
+}

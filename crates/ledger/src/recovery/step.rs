@@ -1,0 +1,177 @@
+//! The steps of recoveries. If a process dies, another one continues.
+
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use domain::TenantId;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    connect::pool::Ledger,
+    delivery::{bodies::with_bodies, waiting::is_one_of},
+    error::LedgerError,
+    outbox::{
+        add_leased,
+        tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step},
+    },
+    recovery::{
+        end_of_ids,
+        resends::{MOST_ATTEMPTS, begin, first_kept},
+    },
+    statement::{rows, sql},
+    tables::{deliveries, recoveries},
+};
+
+/// A running recovery, leased for its next step.
+struct Leased {
+    id: Uuid,
+    tenant_id: Uuid,
+    webhook_id: Uuid,
+    created_at: OffsetDateTime,
+    reached: Uuid,
+    states: Vec<String>,
+    outcomes: Vec<String>,
+    until: Option<OffsetDateTime>,
+}
+
+rows! { Leased { id, tenant_id, webhook_id, created_at, reached, states, outcomes, until } }
+
+struct Candidate {
+    id: Uuid,
+    is_wanted: bool,
+}
+
+rows! { Candidate { id, is_wanted } }
+
+/// How many deliveries a step looks at for each one that it may begin. Those made after the request are left out, and may
+/// come as fast as a recovery goes on: it has to be faster to come to its end.
+const LOOKED_AT: u16 = 10;
+
+/// The due recovery of the tenant whose turn is next: of the tenants in the order of their ids, the one after `$1`.
+const NEXT: &str = "SELECT r.id, w.tenant_id FROM recoveries AS r JOIN webhooks AS w ON w.id = r.webhook_id \
+     WHERE r.finished_at IS NULL AND r.leased_until <= now() \
+     ORDER BY w.tenant_id <= $1, w.tenant_id, r.leased_until LIMIT 1 FOR UPDATE OF r SKIP LOCKED";
+
+const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
+       finished_at = CASE WHEN $4 THEN now() END, leased_until = now() + $5 * interval '1 second' \
+     WHERE id = $1 AND finished_at IS NULL";
+
+impl Ledger {
+    /// Leases a running recovery and takes one step: up to `most` deliveries begin a fresh run, and their jobs are
+    /// added to the outbox. Skips deliveries whose bodies are older than `bodies`. The recovery's next step is due after `pause`,
+    /// whoever takes it. Returns `None` when there is nothing to do.
+    ///
+    /// Tenants take turns: the step is of the next tenant after `turn`, which becomes this tenant.
+    ///
+    /// # Errors
+    /// When the database does not answer. The step is then taken as a whole or not at all. Other recoveries come first.
+    pub async fn recovery_step(
+        &self,
+        most: u16,
+        pause: Duration,
+        bodies: Duration,
+        turn: &mut Option<TenantId>,
+    ) -> Result<Option<Step>, LedgerError> {
+        let lease = sql(format!(
+            "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ({NEXT}) AS next WHERE r.id = next.id \
+             RETURNING r.id, next.tenant_id, r.webhook_id, r.created_at, r.reached, r.states, r.outcomes, r.until"
+        ))
+        .bind(turn.map_or(Uuid::nil(), TenantId::as_uuid));
+        let leased: Option<Leased> =
+            self.run("recovery_step", async |conn| lease.get_result(conn).await.optional()).await?;
+        let Some(leased) = leased else { return Ok(None) };
+        *turn = Some(leased.tenant_id.into());
+        let looked_at = most.saturating_mul(LOOKED_AT);
+        let step = self.run("recovery_step", async |conn| {
+            conn.transaction(async |conn| {
+                conn.batch_execute(STEP_LOCKS).await?;
+                if !leased.is_running(conn).await? {
+                    return Ok(Step::default());
+                }
+                let first = first_kept(conn, bodies).await?;
+                let candidates = leased.candidates(conn, first, looked_at).await?;
+                let wanted: Vec<Uuid> = candidates.iter().filter(|one| one.is_wanted).map(|one| one.id).collect();
+                let mut found = leased.unsuccessful(conn, &wanted, most).await?;
+                let is_full = found.len() == usize::from(most);
+                let reached =
+                    if is_full { found.last().map(|(id, _)| *id) } else { candidates.last().map(|one| one.id) };
+                found = with_their_bodies(conn, found).await?;
+                let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+                begin(conn, &ids).await?;
+                let batch = add_leased(conn, &found, |_| 0).await?;
+                let is_finished = !is_full && candidates.len() < usize::from(looked_at);
+                sql(GO_ON)
+                    .bind(leased.id)
+                    .bind(reached.unwrap_or(leased.reached))
+                    .bind(i32::try_from(ids.len()).unwrap_or_default())
+                    .bind(is_finished)
+                    .bind(pause.as_secs_f64())
+                    .execute(conn)
+                    .await?;
+                Ok(Step { deliveries: ids.len(), batch: Some(batch) })
+            })
+            .await
+        });
+        let soon = sql(format!(
+            "UPDATE recoveries AS r SET leased_until = now() + {AFTER_FAILURE} FROM ( \
+               SELECT id FROM recoveries WHERE id = $1 AND finished_at IS NULL FOR UPDATE SKIP LOCKED \
+             ) AS free WHERE r.id = free.id"
+        ));
+        let soon = soon.bind(leased.id);
+        self.step_taken(step.await, async |conn| soon.execute(conn).await).await
+    }
+}
+
+impl Leased {
+    /// Whether the recovery still runs. A deletion of its webhook ends it, and waits until this transaction ends.
+    async fn is_running(&self, conn: &mut AsyncPgConnection) -> QueryResult<bool> {
+        let running = recoveries::table.find(self.id).filter(recoveries::finished_at.is_null());
+        let id: Option<Uuid> = running.select(recoveries::id).for_update().first(conn).await.optional()?;
+        Ok(id.is_some())
+    }
+
+    /// The next deliveries to look at in the order of their ids, from `first` on.
+    async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<Candidate>> {
+        // No delivery's id is the bound of its millisecond, so `first` itself need not be included.
+        sql(include_str!("find_recoverable.sql"))
+            .bind(self.webhook_id)
+            .bind(&self.states)
+            .bind(self.reached.max(first))
+            .bind(end_of_ids(self.until))
+            .bind(i64::from(most))
+            .bind(&self.outcomes)
+            .load(conn)
+            .await
+    }
+
+    /// The first `most` that are still in one of the states, with their attempts. Leaves out those made after the
+    /// recovery was asked for, and those attempted too often.
+    async fn unsuccessful(
+        &self,
+        conn: &mut AsyncPgConnection,
+        ids: &[Uuid],
+        most: u16,
+    ) -> QueryResult<Vec<(Uuid, i16)>> {
+        deliveries::table
+            .filter(is_one_of(ids))
+            .filter(deliveries::state.eq_any(&self.states))
+            .filter(deliveries::created_at.le(self.created_at))
+            .filter(deliveries::attempts.lt(MOST_ATTEMPTS))
+            .order(deliveries::id)
+            .limit(most.into())
+            .select((deliveries::id, deliveries::attempts))
+            .for_update()
+            .load(conn)
+            .await
+    }
+}
+
+/// Those of the deliveries whose bodies are there.
+async fn with_their_bodies(conn: &mut AsyncPgConnection, mut found: Vec<(Uuid, i16)>) -> QueryResult<Vec<(Uuid, i16)>> {
+    let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+    let with_bodies = with_bodies(conn, &ids).await?;
+    found.retain(|(id, _)| with_bodies.contains(id));
+    Ok(found)
+}

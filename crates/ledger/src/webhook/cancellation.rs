@@ -1,0 +1,177 @@
+//! Cancellations: a deletion of a webhook asks for one, or a request that lets the webhook stay, and steps do the work
+//! afterwards. If a process dies, another one continues.
+
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use domain::{TenantId, WebhookId};
+use serde_json::json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    connect::{clock::now, pool::Ledger},
+    delivery::waiting::cancel_waiting,
+    error::LedgerError,
+    history::{Action, Actor, add_history},
+    outbox::{
+        held_jobs::FORGET_HELD,
+        tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step},
+    },
+    statement::sql,
+    tables::{webhook_tasks, webhooks},
+    webhook::of,
+};
+
+/// The result of a request to cancel what waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// The tenant has no such webhook.
+    NotFound,
+    /// The deliveries that were made before the request are cancelled in steps.
+    Begun,
+}
+
+/// The maximum of deliveries that one step reads, and cancels: some tens of milliseconds.
+const LOOKED_AT: usize = 10_000;
+const CANCELLED: usize = 1_000;
+
+/// Ends the running recovery of webhook `$1`, if there is one. A step under way is waited for.
+pub(crate) const END_RECOVERIES: &str =
+    "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
+// A webhook's log is read as the README says of it.
+const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
+     FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
+// A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
+const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, until) VALUES ($1, $2) \
+     ON CONFLICT (webhook_id) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
+       until = excluded.until, leased_until = excluded.leased_until";
+const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $2, leased_until = now() + $3 * interval '1 second' \
+     WHERE webhook_id = $1";
+
+impl Ledger {
+    /// Has [`Ledger::cancellation_step`] cancel the webhook's deliveries that wait and were made before this request. Ends
+    /// its running recovery. A cancellation that is under way begins anew, and includes what was made since its own request.
+    ///
+    /// # Errors
+    /// When the database does not answer. Then all of it has happened, or nothing.
+    pub async fn webhook_cancel(&self, actor: &Actor, webhook: WebhookId) -> Result<Cancellation, LedgerError> {
+        let id = webhook.as_uuid();
+        // Resends and recoveries share this lock. So each of them sees the cancellation, or is seen by its steps.
+        let lock = webhooks::table.find(id).filter(of(actor.tenant)).select(webhooks::id).for_update();
+        self.run("webhook_cancel", async |conn| {
+            conn.transaction(async |conn| {
+                let locked: Option<Uuid> = lock.first(conn).await.optional()?;
+                if locked.is_none() {
+                    return Ok(Cancellation::NotFound);
+                }
+                sql(END_RECOVERIES).bind(id).execute(conn).await?;
+                let until = now(conn).await?;
+                begin_cancellation(conn, id, Some(until)).await?;
+                add_history(conn, actor, webhook, Action::Cancelled, json!({})).await?;
+                Ok(Cancellation::Begun)
+            })
+            .await
+        })
+        .await
+    }
+
+    /// Leases a cancellation, of one tenant or of any, and takes its next step: cancels at most 1,000 deliveries. All
+    /// waiting ones of a deleted webhook are cancelled, else those made until the request. The next step is due after
+    /// `pause`, in any process. Returns `None` when there is nothing to do.
+    ///
+    /// # Errors
+    /// When the database does not answer. The step is then taken as a whole or not at all. Other webhooks come first.
+    pub async fn cancellation_step(
+        &self,
+        tenant: Option<TenantId>,
+        pause: Duration,
+    ) -> Result<Option<Step>, LedgerError> {
+        let lease = sql(format!(
+            "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
+               SELECT webhook_id FROM webhook_tasks WHERE leased_until <= now() \
+                 AND ($1 IS NULL OR webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) \
+               ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
+             ) AS next WHERE t.webhook_id = next.webhook_id RETURNING t.webhook_id"
+        ))
+        .bind(tenant.map(TenantId::as_uuid));
+        let leased: Option<Uuid> =
+            self.run("cancellation_step", async |conn| lease.value(conn).await.optional()).await?;
+        let Some(webhook_id) = leased else { return Ok(None) };
+        // A process that is still at a step after its lease has ended has locked the task.
+        let row = webhook_tasks::table.find(webhook_id).select((webhook_tasks::cursor, webhook_tasks::until));
+        let lock = row.for_update().skip_locked();
+        let step = self.run("cancellation_step", async |conn| {
+            conn.transaction(async |conn| {
+                conn.batch_execute(STEP_LOCKS).await?;
+                let locked: Option<(Uuid, Option<OffsetDateTime>)> = lock.first(conn).await.optional()?;
+                let Some((cursor, until)) = locked else { return Ok(Step::default()) };
+                let (step, next) = cancel_some(conn, webhook_id, (cursor, until)).await?;
+                match next {
+                    Some(cursor) => {
+                        let go_on = sql(GO_ON).bind(webhook_id).bind(cursor);
+                        go_on.bind(pause.as_secs_f64()).execute(conn).await?;
+                    }
+                    None => {
+                        diesel::delete(webhook_tasks::table.find(webhook_id)).execute(conn).await?;
+                    }
+                }
+                Ok(step)
+            })
+            .await
+        });
+        let soon = sql(format!(
+            "UPDATE webhook_tasks AS t SET leased_until = now() + {AFTER_FAILURE} FROM ( \
+               SELECT webhook_id FROM webhook_tasks WHERE webhook_id = $1 FOR UPDATE SKIP LOCKED \
+             ) AS free WHERE t.webhook_id = free.webhook_id"
+        ));
+        let soon = soon.bind(webhook_id);
+        self.step_taken(step.await, async |conn| soon.execute(conn).await).await
+    }
+}
+
+/// Whether deliveries of this webhook are being cancelled: because it is deleted, or because that was asked for.
+#[diesel::dsl::auto_type(no_type_alias)]
+pub(crate) fn cancelling(webhook: Uuid) -> _ {
+    webhook_tasks::table.filter(webhook_tasks::webhook_id.eq(webhook))
+}
+
+/// The same, for a caller that has locked the webhook: nobody asks for a cancellation meanwhile, but one may end.
+pub(crate) async fn is_cancelling(conn: &mut AsyncPgConnection, webhook: WebhookId) -> QueryResult<bool> {
+    diesel::select(diesel::dsl::exists(cancelling(webhook.as_uuid()))).get_result(conn).await
+}
+
+/// Notes that a webhook's waiting deliveries have to be cancelled: those that were made `until` then, or all of a deleted
+/// webhook's. A cancellation that is under way begins anew. The caller has locked the webhook.
+pub(crate) async fn begin_cancellation(
+    conn: &mut AsyncPgConnection,
+    webhook: Uuid,
+    until: Option<OffsetDateTime>,
+) -> QueryResult<usize> {
+    let begin = sql(BEGIN_CANCELLATION).bind(webhook);
+    begin.bind(until).execute(conn).await
+}
+
+/// Cancels some of the deliveries after a cursor that were made until a time, and deletes their held jobs. Returns the
+/// next cursor, if any. An activation locks held jobs before deliveries, so this does too.
+async fn cancel_some(
+    conn: &mut AsyncPgConnection,
+    webhook: Uuid,
+    (cursor, until): (Uuid, Option<OffsetDateTime>),
+) -> QueryResult<(Step, Option<Uuid>)> {
+    let look = sql(LOOK_AT).bind(webhook).bind(cursor);
+    let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+    let look = look.bind(most).bind(until);
+    let looked_at: Vec<(Uuid, bool)> = look.values(conn).await?;
+    let waiting = looked_at.iter().filter(|(_, waits)| *waits).map(|(id, _)| *id);
+    let waiting: Vec<Uuid> = waiting.take(CANCELLED).collect();
+    let next = match waiting.last() {
+        Some(last) if waiting.len() == CANCELLED => Some(*last),
+        _ => looked_at.get(LOOKED_AT - 1).map(|(last, _)| *last),
+    };
+    let forget = sql(FORGET_HELD).bind(webhook);
+    forget.bind(&waiting).execute(conn).await?;
+    let cancelled = cancel_waiting(conn, &waiting).await?;
+    Ok((Step { deliveries: cancelled, batch: None }, next))
+}
