@@ -4,6 +4,7 @@
 mod alarms;
 mod clients;
 mod console;
+mod metrics_page;
 mod pooler;
 mod publishers;
 mod receivers;

@@ -1,6 +1,4 @@
 //! The metrics of each process.
-pub(crate) mod page;
-mod sample;
 
 use std::net::SocketAddr;
 
@@ -17,8 +15,8 @@ use uuid::Uuid;
 
 use crate::{
     alarms::rules::counters_asked_for,
-    telemetry::{
-        page::{assert_described, described},
+    metrics_page::{
+        assert_described, described,
         sample::{ask, read},
     },
 };

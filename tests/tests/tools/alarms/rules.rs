@@ -10,7 +10,7 @@ use std::{
 use end_to_end::{servers::repository, tools::Tool};
 use serde_json::{Value, json};
 
-use crate::telemetry::page::{described, of_exporters};
+use crate::metrics_page::{described, of_exporters};
 
 const ALERTS: &str = include_str!("../../../../deploy/prometheus/alerts.yml");
 /// The alerts on database and broker, by metrics of exporters.

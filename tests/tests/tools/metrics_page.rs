@@ -1,13 +1,14 @@
 //! The operators' page of metrics says what there is.
+pub(crate) mod sample;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
 };
 
-use crate::telemetry::sample::{ask, read};
+use self::sample::{ask, read};
 
-const PAGE: &str = include_str!("../../../../deploy/metrics.md");
+const PAGE: &str = include_str!("../../../deploy/metrics.md");
 
 /// The metrics of the operators' page: name, type and labels.
 pub(crate) fn described() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)> {
