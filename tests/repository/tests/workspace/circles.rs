@@ -1,7 +1,8 @@
-//! Imports between the files of a crate go one way: to read a file, nobody has to read those that use it.
+//! Imports between the files of a crate go one way: to read a file, nobody has to read those that use it. So do the
+//! imports between folders that stand side by side: a folder includes the file of its name.
 //!
-//! What counts is a path that begins with `crate` or `super`, and the file that defines what the path names, through
-//! whichever files it is re-exported. A file may name the modules of its own folder by `self`, or bare: the folder is a
+//! What counts is a path that begins with `crate`, `$crate` or `super`, and the file that defines what the path names,
+//! through whichever files it is re-exported. A file may name the modules of its own folder by `self`, or bare: the folder is a
 //! part of the file.
 
 use std::{
@@ -70,7 +71,7 @@ fn paths<'t>(prefix: &str, text: &'t str) -> (Vec<Known>, &'t str) {
 /// The paths that begin with one of these words.
 fn paths_from(words: &[&str], text: &str) -> Vec<Known> {
     let begins = words.iter().flat_map(|word| text.match_indices(word)).map(|(at, _)| at);
-    let whole = begins.filter(|at| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)));
+    let whole = begins.filter(|at| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)));
     whole.flat_map(|at| paths("", text[at..].trim_start_matches("use ")).0).collect()
 }
 
@@ -113,32 +114,66 @@ fn reach<'i>(from: &'i str, imports: &'i Imports) -> BTreeSet<&'i str> {
     seen
 }
 
-/// The files of each circle.
-fn circles(code: &Code) -> BTreeSet<String> {
-    let imports: Imports = code.keys().map(|file| (file.clone(), imports_of(file, code))).collect();
-    let circle_of = |file: &String| {
-        let back = reach(file, &imports).into_iter().filter(|other| reach(other, &imports).contains(file.as_str()));
-        back.collect::<Vec<_>>().join(" ")
-    };
-    code.keys().map(circle_of).filter(|circle| !circle.is_empty()).collect()
+fn imports(code: &Code) -> Imports {
+    code.keys().map(|file| (file.clone(), imports_of(file, code))).collect()
 }
 
+/// The imports between modules that stand side by side at a depth, each a file with its folder: 1 for those of the crate.
+fn imports_beside(depth: usize, imports: &Imports) -> Imports {
+    let module = |file: &String| {
+        let names: Vec<_> = file.split("::").take(depth + 1).collect();
+        (names.len() > depth).then(|| (names[..depth].join("::"), names.join("::")))
+    };
+    let mut beside = Imports::new();
+    for (file, imported) in imports {
+        let Some((parent, from)) = module(file) else { continue };
+        let others = imported.iter().filter_map(module).filter(|(of, to)| *of == parent && *to != from);
+        beside.entry(from.clone()).or_default().extend(others.map(|(_, to)| to));
+    }
+    beside
+}
+
+/// The modules of each circle.
+fn circles(imports: &Imports) -> BTreeSet<String> {
+    let circle_of = |module: &String| {
+        let back = reach(module, imports).into_iter().filter(|other| reach(other, imports).contains(module.as_str()));
+        back.collect::<Vec<_>>().join(" ")
+    };
+    imports.keys().map(circle_of).filter(|circle| !circle.is_empty()).collect()
+}
+
+/// The circles of files, and those of folders at any depth.
+fn all_circles(code: &Code) -> BTreeSet<String> {
+    let files = imports(code);
+    let depths = (1..).map(|depth| imports_beside(depth, &files)).take_while(|beside| !beside.is_empty());
+    depths.chain([files.clone()]).flat_map(|imports| circles(&imports)).collect()
+}
+
+/// The circle that is left: errors have a page, pages have the state of api-service, and the state has the documentation,
+/// which names errors.
+const LEFT: &str = "api-service/src: crate::docs crate::problem crate::state";
+
 #[test]
-fn no_file_imports_in_a_circle() {
+fn no_file_and_no_folder_imports_in_a_circle() {
     let (mut files, mut faults) = (0, Vec::new());
     for folder in crates() {
         let mut code = Code::new();
         read(&folder, "crate", &mut code);
         files += code.len();
-        faults.extend(circles(&code).into_iter().map(|files| format!("{}: {files}", folder.display())));
+        faults.extend(all_circles(&code).into_iter().map(|files| format!("{}: {files}", folder.display())));
     }
+    faults.retain(|fault| !fault.ends_with(LEFT));
     assert!(faults.is_empty(), "{faults:#?}");
     assert!(files > 300, "only {files} files were read");
 }
 
+fn code<const N: usize>(files: [(&str, &str); N]) -> Code {
+    files.map(|(file, text)| (file.into(), text.into())).into()
+}
+
 #[test]
 fn a_circle_is_found_however_its_imports_are_written() {
-    let circles_of = |files: [(&str, &str); 3]| circles(&files.map(|(file, text)| (file.into(), text.into())).into());
+    let circles_of = |files: [(&str, &str); 3]| circles(&imports(&code(files)));
     let below = ("crate::a::low", "use super::super::c::{self, C as D, d::*};");
     let others = [("crate::a", "use self::low::Low;"), below, ("crate::c", "use crate::*;")];
     assert!(circles_of(others).is_empty());
@@ -150,9 +185,19 @@ fn a_circle_is_found_however_its_imports_are_written() {
 #[test]
 fn a_circle_is_found_through_whatever_re_exports_a_name() {
     let files = |root| [("crate", root), ("crate::a", "use crate::{C, d::e};"), ("crate::c", "use crate::A;")];
-    let circles_of = |root| circles(&files(root).map(|(file, text)| (file.into(), text.into())).into());
+    let circles_of = |root| circles(&imports(&code(files(root))));
     let circle = BTreeSet::from(["crate::a crate::c".to_owned()]);
     assert_eq!(circles_of("pub use a::{A, B};\npub(crate) use c::D as C;"), circle);
     assert!(circles_of("pub use a::B;\npub use foreign::A;\nuse foreign::C as D;").is_empty());
     assert!(circles_of("pub use c::A;").is_empty(), "the way ends though it leads back");
+}
+
+#[test]
+fn a_circle_of_folders_is_found_though_their_files_have_none() {
+    let circle = |modules: &str| BTreeSet::from([modules.to_owned()]);
+    let [a, b] = [("crate::a::high", "use crate::b::x;"), ("crate::b::high", "crate::a::low::y()")];
+    let beside = [a, b, ("crate::a::low", ""), ("crate::b", "")];
+    assert_eq!(all_circles(&code(beside)), circle("crate::a crate::b"));
+    let below = beside.map(|(file, text)| (file.replace("crate", "crate::c"), text.replace("crate", "crate::c")));
+    assert_eq!(all_circles(&below.into()), circle("crate::c::a crate::c::b"));
 }
