@@ -29,7 +29,7 @@ pub struct Actor {
     pub user: String,
 }
 
-/// What an administrator did.
+/// An act of an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, IntoStaticStr, FromSqlRow)]
 #[strum(serialize_all = "snake_case")]
 pub enum Action {

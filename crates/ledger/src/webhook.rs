@@ -30,9 +30,10 @@ use crate::{
     webhook::settings::WebhookSettings,
 };
 
-/// How long after a webhook's `deleted_at` an ingest may still store a delivery to it. `deleted_at` is when the deleting
-/// transaction began, and it commits within its patience (20 s). Until then an ingest reads the webhook as it was, and its
-/// statement ends within its own patience and a tenth, when the server ends it (22 s). The last 3 s are for the commits.
+/// The time after a webhook's `deleted_at` in which an ingest may still store a delivery to it. `deleted_at` is when the
+/// deleting transaction began, and it commits within its patience (20 s). Until then an ingest reads the webhook as it was,
+/// and its statement ends within its own patience and a tenth, when the server ends it (22 s). The last 3 s are for the
+/// commits.
 pub const SETTLING: Duration = PATIENCE.saturating_mul(2).saturating_add(Duration::from_secs(5));
 
 /// A webhook as its administrators see it.

@@ -17,7 +17,7 @@ impl Leader {
         self.run("partitions_ensure", async |conn| make_partitions(conn, around(today)).await.map(|_| ())).await
     }
 
-    /// How many days after today have partitions without a gap.
+    /// Counts the days after today that have partitions without a gap.
     pub async fn partitions_ahead(&mut self, today: Date) -> Result<u32, LedgerError> {
         let days = self.days().await?;
         let later = std::iter::successors(today.next_day(), |day| day.next_day());

@@ -1,4 +1,4 @@
-//! Finds webhooks with held jobs whose partition is soon deleted, and adds notices for their administrators.
+//! Finds webhooks with held jobs of a partition that is soon deleted, and adds notices for their administrators.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use crate::{
     statement::{rows, sql},
 };
 
-/// How long nobody else takes a step: longer than any takes.
+/// The lease of a step, in which nobody else takes it: longer than any step takes.
 pub(crate) const STEP_LEASE: &str = "interval '30 seconds'";
 /// When a step is taken again that failed, most often for a lock: long before its lease ends, and after the others of its
 /// kind.
@@ -22,16 +22,16 @@ pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '400ms'";
 /// A step that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// How many deliveries it changed.
+    /// Deliveries that the step changed.
     pub deliveries: usize,
     /// The jobs that the caller has to publish, if there are any.
     pub batch: Option<OutboxBatch>,
 }
 
-/// How many webhooks have tasks or recoveries under way.
+/// Counts of webhooks that have tasks or recoveries under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Running {
-    /// Webhooks whose deliveries are being cancelled.
+    /// Webhooks with a cancellation under way.
     pub cancel: i64,
     /// Active webhooks with held jobs.
     pub wake: i64,
@@ -46,7 +46,7 @@ const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks) AS cancel, \
             (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
 
 impl Ledger {
-    /// What a leased step has come to. One that failed is made due again soon by `soon`, which waits for no lock: somebody
+    /// Returns the result of a leased step. One that failed is made due again soon by `soon`, which waits for no lock: somebody
     /// may hold that of its row for long. Where it does not come to it, the lease ends by itself.
     pub(crate) async fn step_taken<F>(
         &self,
@@ -62,7 +62,7 @@ impl Ledger {
         step.map(Some)
     }
 
-    /// How many tasks and recoveries are under way.
+    /// Counts the tasks and recoveries under way.
     pub async fn tasks_count(&self) -> Result<Running, LedgerError> {
         self.run("tasks_count", async |conn| sql(COUNT).get_result(conn).await).await
     }

@@ -45,7 +45,7 @@ struct Candidate {
 
 rows! { Candidate { id, is_wanted } }
 
-/// How many deliveries a step looks at for each one that it may begin. Those made after the request are left out, and may
+/// Deliveries that a step looks at for each one that it may begin. Those made after the request are left out, and may
 /// come as fast as a recovery goes on: it has to be faster to come to its end.
 const LOOKED_AT: u16 = 10;
 
@@ -125,7 +125,7 @@ impl Ledger {
 }
 
 impl Leased {
-    /// Whether the recovery still runs. A deletion of its webhook ends it, and waits until this transaction ends.
+    /// Returns true if the recovery still runs. A deletion of its webhook ends it, and waits until this transaction ends.
     async fn is_running(&self, conn: &mut AsyncPgConnection) -> QueryResult<bool> {
         let running = recoveries::table.find(self.id).filter(recoveries::finished_at.is_null());
         let id: Option<Uuid> = running.select(recoveries::id).for_update().first(conn).await.optional()?;
@@ -168,7 +168,7 @@ impl Leased {
     }
 }
 
-/// Those of the deliveries whose bodies are there.
+/// Returns the deliveries with bodies that are there.
 async fn with_their_bodies(conn: &mut AsyncPgConnection, mut found: Vec<(Uuid, i16)>) -> QueryResult<Vec<(Uuid, i16)>> {
     let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
     let with_bodies = with_bodies(conn, &ids).await?;

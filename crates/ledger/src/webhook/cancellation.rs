@@ -24,7 +24,7 @@ use crate::{
     webhook::of,
 };
 
-/// The result of a request to cancel what waits.
+/// The result of a request to cancel waiting deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancellation {
     /// The tenant has no such webhook.
