@@ -28,7 +28,7 @@ use self::{
     rate_limit::{Allowance, RateLimit, Taken},
     turns::Turns,
 };
-use crate::problem::ApiError;
+use crate::http::ApiError;
 
 /// The role that may manage webhooks.
 pub(crate) const ADMIN: &str = Session::ADMIN;

@@ -1,8 +1,6 @@
 //! The handlers, one file for each resource. Only the table of routes names them.
 
-mod body;
 pub(crate) mod deliveries;
-pub(crate) mod docs;
 pub(crate) mod event_types;
 pub(crate) mod events;
 pub(crate) mod history;

@@ -2,9 +2,11 @@
 
 mod actions;
 mod assets;
+pub(crate) mod brakes;
 mod deleted;
 mod form;
 mod log_in;
+pub(crate) mod problem;
 mod refresh;
 mod request;
 mod views;
@@ -20,7 +22,7 @@ use actix_web::{
 };
 
 use crate::{
-    methods::{get, nothing},
+    http::{get, nothing},
     metrics::Metrics,
 };
 

@@ -10,13 +10,13 @@ use actix_web::{
 use traces::Traces;
 
 use crate::{
-    answer::UNMATCHED,
     authentication::{self, Authentication},
-    handlers::{deliveries, docs, event_types, events, history, recoveries, stats, test_deliveries, webhooks},
-    methods::{get, nothing},
+    docs::{self, Docs},
+    handlers::{deliveries, event_types, events, history, recoveries, stats, test_deliveries, webhooks},
+    http::{ApiError, get, nothing},
     metrics::Metrics,
+    middleware::UNMATCHED,
     pages,
-    problem::ApiError,
     state::State,
 };
 
@@ -26,15 +26,23 @@ const V1: &str = "/api/v1";
 #[derive(Clone)]
 pub(crate) struct Routes {
     state: Data<State>,
+    docs: Data<Docs>,
     authentication: Data<Authentication>,
     metrics: Data<Metrics>,
     traces: Data<Traces>,
 }
 
 impl Routes {
-    pub(crate) fn new(state: State, authentication: Authentication, metrics: Metrics, traces: Traces) -> Self {
+    pub(crate) fn new(
+        state: State,
+        docs: Docs,
+        authentication: Authentication,
+        metrics: Metrics,
+        traces: Traces,
+    ) -> Self {
         Self {
             state: Data::new(state),
+            docs: Data::new(docs),
             authentication: Data::new(authentication),
             metrics: Data::new(metrics),
             traces: Data::new(traces),
@@ -43,13 +51,13 @@ impl Routes {
 
     /// Adds the routes, and what they share, to an application.
     pub(crate) fn configure(&self, config: &mut ServiceConfig) {
-        let Self { state, authentication, metrics, traces } = self.clone();
+        let Self { state, docs, authentication, metrics, traces } = self.clone();
         metrics.none_failed(UNMATCHED, ["GET", "POST"]);
         if state.console.enabled {
             pages::routes(config, &metrics);
         }
         table(config, &metrics);
-        config.app_data(state).app_data(authentication).app_data(metrics).app_data(traces);
+        config.app_data(state).app_data(docs).app_data(authentication).app_data(metrics).app_data(traces);
     }
 }
 

@@ -4,7 +4,7 @@ use actix_web::http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, 
 use domain::shortened;
 use url::Url;
 
-use crate::problem::ApiError;
+use crate::http::ApiError;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 

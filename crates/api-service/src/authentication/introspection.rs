@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::{SESSIONS, cookie, turns::Turns};
-use crate::problem::ApiError;
+use crate::http::ApiError;
 
 /// The maximum of questions under way, of those about unknown sessions, and of those about the known sessions of a tenant.
 const QUESTIONS: usize = 128;

@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::problem::ApiError;
+use crate::http::ApiError;
 
 /// Gives turns to look-ups.
 #[derive(Clone)]

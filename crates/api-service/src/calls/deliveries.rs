@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use domain::{DeliveryId, WebhookId};
 use ledger::{Attempt, Delivery, DeliveryFilter, DeliveryPage, OwnWebhook, Page, Resend};
 
-use crate::{caller::Caller, problem::ApiError};
+use crate::http::{ApiError, Caller};
 
 /// How long a page's entries are searched for: well below what a request may take.
 const BUDGET: Duration = Duration::from_millis(30);

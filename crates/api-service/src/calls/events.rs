@@ -3,7 +3,7 @@
 use domain::EventId;
 use ledger::{Absence, FoundEvents};
 
-use crate::{caller::Caller, problem::ApiError};
+use crate::http::{ApiError, Caller};
 
 /// The tenant's events of this id. Another tenant's are unknown.
 pub(crate) async fn find(caller: &Caller, id: EventId) -> Result<FoundEvents, ApiError> {

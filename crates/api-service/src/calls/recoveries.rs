@@ -3,7 +3,7 @@
 use domain::WebhookId;
 use ledger::{NewRecovery, Recover, RecoverableCount, Recovery};
 
-use crate::{caller::Caller, problem::ApiError};
+use crate::http::{ApiError, Caller};
 
 /// The result of a request to recover.
 pub(crate) enum Beginning {

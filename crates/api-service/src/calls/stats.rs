@@ -8,8 +8,7 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
 use crate::{
-    caller::Caller,
-    problem::ApiError,
+    http::{ApiError, Caller},
     request::{Span, step_length},
 };
 

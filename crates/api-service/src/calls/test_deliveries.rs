@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::webhooks;
-use crate::{caller::Caller, problem::ApiError, span::Trace};
+use crate::http::{ApiError, Caller, Trace};
 
 /// Sends a realistic sample of a subscribed event type: the outbox relay publishes its job. The sample is signed,
 /// retried and logged like any event, but marked, and changes neither the webhook's health nor its statistics. Its trace

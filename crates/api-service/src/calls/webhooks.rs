@@ -4,7 +4,7 @@ use domain::WebhookId;
 use ledger::{Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Registration, Webhook, WebhookSettings};
 use signing::SigningSecret;
 
-use crate::{caller::Caller, problem::ApiError, request::Checked};
+use crate::http::{ApiError, Caller, Checked};
 
 /// Registers a webhook, and returns its secret with it.
 pub(crate) async fn register(

@@ -5,15 +5,12 @@ use domain::{DeliveryId, WebhookId, time_text::written};
 use ledger::{Attempt, Delivery, DeliveryFilter};
 use serde_json::{Value, json};
 
-use super::body::Body;
 use crate::{
-    caller::Caller,
     calls::{
         deliveries::{self, Detail},
         webhooks,
     },
-    problem::{Answer, ApiError},
-    request::{Id, List, Query},
+    http::{Answer, ApiError, Body, Caller, Id, List, Query},
 };
 
 /// The deliveries of a webhook, deleted or not, newest event first. An unknown webhook counts before a faulty query.

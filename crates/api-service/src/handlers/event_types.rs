@@ -4,7 +4,7 @@ use actix_web::HttpResponse;
 use domain::{EventType, catalogue};
 use serde_json::{Value, json};
 
-use crate::problem::{Answer, ApiError};
+use crate::http::{Answer, ApiError};
 
 /// Lists all seven.
 pub(crate) async fn list() -> Answer {

@@ -6,10 +6,8 @@ use ledger::{Absence, Delivery, EventAtWebhook, FoundEvent};
 use serde_json::{Value, json};
 
 use crate::{
-    caller::Caller,
     calls::events::{self, explanation},
-    problem::Answer,
-    request::Id,
+    http::{Answer, Caller, Id},
 };
 
 /// The tenant's events of this id. Another tenant's are unknown.

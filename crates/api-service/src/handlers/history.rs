@@ -6,11 +6,7 @@ use ledger::{HistoryEntry, Page};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::{
-    caller::Caller,
-    problem::{Answer, ApiError},
-    request::{Id, List, Query, cut},
-};
+use crate::http::{Answer, ApiError, Caller, Id, List, Query, cut};
 
 /// What administrators did to a webhook, newest first. It is there for longer than the webhook's log.
 pub(crate) async fn list(caller: Caller, Id(webhook): Id<WebhookId>, query: Result<Query<Uuid>, ApiError>) -> Answer {

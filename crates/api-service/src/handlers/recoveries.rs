@@ -7,15 +7,13 @@ use ledger::{NewRecovery, Recovery};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::body::Body;
 use crate::{
-    caller::Caller,
     calls::{
         recoveries::{self, Beginning},
         webhooks,
     },
-    problem::{Answer, ApiError},
-    request::{Id, RecoveryRequest},
+    http::{Answer, ApiError, Body, Caller, Id},
+    request::RecoveryRequest,
 };
 
 /// Begins a recovery, or answers only with how many deliveries one would send.

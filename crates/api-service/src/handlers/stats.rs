@@ -6,13 +6,12 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::{
-    caller::Caller,
     calls::{
         stats::{self, Counts},
         webhooks,
     },
-    problem::{Answer, ApiError},
-    request::{Id, Parameters, StatsQuery},
+    http::{Answer, ApiError, Caller, Id, Parameters},
+    request::StatsQuery,
 };
 
 /// The answer: a span, and its steps without gaps.

@@ -2,13 +2,14 @@
 
 use domain::{EventType, WebhookId};
 
-use super::{body::Body, deliveries::accepted};
+use super::deliveries::accepted;
 use crate::{
-    caller::Caller,
     calls::test_deliveries,
-    problem::Answer,
-    request::{Checked, Fields, FromBody, Id, Members, Need, event_type},
-    span::Trace,
+    http::{
+        Answer, Body, Caller, Checked, FromBody, Id, Trace,
+        fields::{Fields, event_type},
+        json::{Members, Need},
+    },
     state::Rules,
 };
 

@@ -7,12 +7,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::body::Body;
 use crate::{
-    caller::Caller,
     calls::webhooks,
-    problem::Answer,
-    request::{Change, Id, List, Query, change as change_settings, cut},
+    http::{Answer, Body, Caller, Id, List, Query, cut},
+    request::{Change, change as change_settings},
 };
 
 /// Registers a webhook. Only this answer holds its secret.

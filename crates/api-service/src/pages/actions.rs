@@ -18,16 +18,17 @@ use super::{
     views::recover_page,
 };
 use crate::{
-    caller::Caller,
     calls::{
         deliveries,
         recoveries::{self, Beginning},
         test_deliveries, webhooks,
     },
     docs::RECEIVERS,
-    problem::{Answer, ApiError},
-    request::{Given, Id, change as change_settings, event_type, recovery, registration},
-    span::Trace,
+    http::{
+        Answer, ApiError, Caller, Id, Trace,
+        fields::{Given, event_type},
+    },
+    request::{change as change_settings, recovery, registration},
 };
 
 /// How long a form of registration may be open.

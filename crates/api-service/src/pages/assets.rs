@@ -5,7 +5,7 @@ use actix_web::{
     http::header::{CACHE_CONTROL, CONTENT_TYPE},
 };
 
-use crate::problem::{Answer, ApiError};
+use crate::http::{Answer, ApiError};
 
 /// The addresses of this version change with the content, so a browser may keep that.
 const KEPT: &str = "public, max-age=31536000, immutable";

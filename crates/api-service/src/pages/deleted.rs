@@ -10,7 +10,11 @@ use console::Paths;
 use domain::WebhookId;
 
 use super::see_other;
-use crate::{authentication::is_refresh, caller::Caller, calls::webhooks, problem::ApiError};
+use crate::{
+    authentication::is_refresh,
+    calls::webhooks,
+    http::{ApiError, Caller},
+};
 
 /// Leads to the webhook's history, which says that it is deleted, instead of a page that says that nothing is here. A
 /// refresh is answered 404: a redirect would not show its reason.

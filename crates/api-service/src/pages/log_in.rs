@@ -20,8 +20,7 @@ use url::form_urlencoded;
 use super::{form::Fields, html, see_other};
 use crate::{
     authentication::{self, ADMIN, Authentication, Target, cookie, is_refresh},
-    problem::{Answer, ApiError},
-    request::LONGEST_QUERY,
+    http::{Answer, ApiError, list::LONGEST_QUERY},
     state::State,
 };
 

@@ -26,11 +26,9 @@ use super::{
     see_other,
 };
 use crate::{
-    caller::Caller,
     calls::{self, events::explanation, recoveries, stats, webhooks as webhook_calls},
-    problem::{Answer, ApiError},
-    request::{Checked, Cursors, Id, Query, cut, from_input, recovery as recovery_of_form},
-    violation::Violation,
+    http::{Answer, ApiError, Caller, Checked, Cursors, Id, Query, Violation, cut, fields::from_input},
+    request::recovery as recovery_of_form,
 };
 
 /// How many deliveries a page of the log has, and how many entries a page of the history.

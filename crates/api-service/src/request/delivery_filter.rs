@@ -3,8 +3,10 @@
 use domain::DeliveryState;
 use ledger::DeliveryFilter;
 
-use super::page::{Filter, moment};
-use crate::violation::Violation;
+use crate::http::{
+    Violation,
+    list::{Filter, moment},
+};
 
 /// `state`, `event_type`, `created_after` (at this time or later) and `created_before`.
 impl Filter for DeliveryFilter {
@@ -36,7 +38,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::request::{Cursors, Query};
+    use crate::http::{Cursors, Query};
 
     fn read(query: &str) -> Result<DeliveryFilter, Vec<(String, &'static str)>> {
         let violations = |violations: Vec<Violation>| {

@@ -3,11 +3,14 @@
 use ledger::{NewRecovery, Recoverable};
 use time::OffsetDateTime;
 
-use super::{
-    fields::{Checked, Fields, FromBody, Given, Source, boolean, distinct, string, timestamp, violation},
-    json::Members,
+use crate::{
+    http::{
+        Checked, FromBody,
+        fields::{Fields, Given, Source, boolean, distinct, string, timestamp, violation},
+        json::Members,
+    },
+    state::Rules,
 };
-use crate::state::Rules;
 
 /// What is asked for.
 #[derive(Debug, PartialEq)]

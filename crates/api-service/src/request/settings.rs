@@ -3,11 +3,14 @@
 use domain::{EventType, WebhookUrl, find_hidden, is_blank};
 use ledger::WebhookSettings;
 
-use super::{
-    fields::{Checked, Fields, FromBody, Given, Source, boolean, distinct, event_type, string, violation},
-    json::{Members, Need},
+use crate::{
+    http::{
+        Checked, FromBody,
+        fields::{Fields, Given, Source, boolean, distinct, event_type, string, violation},
+        json::{Members, Need},
+    },
+    state::Rules,
 };
-use crate::state::Rules;
 
 /// A registration.
 impl FromBody for WebhookSettings {

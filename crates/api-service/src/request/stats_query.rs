@@ -3,8 +3,10 @@
 use ledger::StatsStep;
 use time::{Duration, OffsetDateTime, Time};
 
-use super::page::{Filter, moment};
-use crate::violation::Violation;
+use crate::http::{
+    Violation,
+    list::{Filter, moment},
+};
 
 /// The longest spans: an answer has some hundred steps at most.
 const MOST_HOURS: Duration = Duration::days(31);
@@ -84,7 +86,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::request::Parameters;
+    use crate::http::Parameters;
 
     const NOW: OffsetDateTime = datetime!(2026-03-31 09:30:01 UTC);
 

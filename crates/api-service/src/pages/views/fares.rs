@@ -5,9 +5,8 @@ use ledger::{OwnWebhook, StatsStep};
 use time::{OffsetDateTime, Time};
 
 use crate::{
-    caller::Caller,
     calls::stats::{self, Counts},
-    problem::ApiError,
+    http::{ApiError, Caller},
     request::{Span, step_length},
 };
 

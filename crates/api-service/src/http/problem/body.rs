@@ -1,16 +1,9 @@
 //! Problem details (RFC 9457).
 
-use actix_web::{
-    body::BoxBody,
-    dev::ServiceResponse,
-    http::header::{CONTENT_TYPE, HeaderValue},
-};
 use serde::Serialize;
 
-use super::{ApiError, page};
-use crate::violation::{LISTED, Violation};
-
-const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+use super::ApiError;
+use crate::http::violation::{LISTED, Violation};
 
 /// The type is `about:blank`: only the status describes it, and its phrase is the title. `code` is more precise.
 #[derive(Serialize)]
@@ -26,29 +19,6 @@ struct Problem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     more_errors: Option<usize>,
     request_id: &'a str,
-}
-
-/// Gives an error its body. An error that is no `ApiError` is unexpected.
-pub(crate) fn render(answered: ServiceResponse, request_id: &str) -> ServiceResponse {
-    let Some(error) = answered.response().error() else { return answered };
-    let Some(error) = error.as_error::<ApiError>() else {
-        let foreign = ApiError::unexpected(error.to_string());
-        let (request, _) = answered.into_parts();
-        return render(ServiceResponse::from_err(foreign, request), request_id);
-    };
-    error.log();
-    if page::is_for(answered.request().path()) {
-        let html = page::render(error, answered.request(), request_id);
-        return answered.map_body(|head, _| {
-            head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-            BoxBody::new(html)
-        });
-    }
-    let body = text(error, request_id);
-    answered.map_body(|head, _| {
-        head.headers_mut().insert(CONTENT_TYPE, PROBLEM);
-        BoxBody::new(body)
-    })
 }
 
 /// The body of an error.

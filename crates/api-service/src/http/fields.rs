@@ -5,19 +5,13 @@ use std::{borrow::Cow, collections::HashSet, fmt::Display};
 use domain::{EventType, Timestamp};
 use serde_json::Value;
 
-use super::json::{Members, Need};
-use crate::{state::Rules, violation::Violation};
+use super::{
+    json::{Members, Need},
+    violation::Violation,
+};
 
 /// A checked value, or all its violations.
 pub(crate) type Checked<T> = Result<T, Vec<Violation>>;
-
-/// What a call reads from its body.
-pub(crate) trait FromBody: Sized + 'static {
-    const NEED: Need = Need::Required;
-
-    /// Checks every member and reports all violations at once.
-    fn read(members: Members, rules: &Rules) -> Checked<Self>;
-}
 
 /// The value of a field.
 #[derive(Clone, Debug)]

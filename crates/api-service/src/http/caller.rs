@@ -5,7 +5,8 @@ use std::{future, ops::Deref};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web::Data};
 use ledger::{Actor, Ledger};
 
-use crate::{problem::ApiError, state::State};
+use super::problem::ApiError;
+use crate::state::State;
 
 /// The administrator who calls, with the state that is shared by all workers. Handlers get the tenant and the user only
 /// from here.

@@ -4,14 +4,23 @@ use std::pin::Pin;
 
 use actix_web::{Error, FromRequest, HttpRequest, dev, web};
 
-use crate::{
+use super::{
+    fields::{Checked, Fields},
+    json::{Members, Need, members},
     problem::ApiError,
-    request::{Checked, Fields, FromBody, Members, Need, members},
-    state::{Rules, State},
 };
+use crate::state::{Rules, State};
+
+/// What a call reads from its body.
+pub(crate) trait FromBody: Sized + 'static {
+    const NEED: Need = Need::Required;
+
+    /// Checks every member and reports all violations at once.
+    fn read(members: Members, rules: &Rules) -> Checked<Self>;
+}
 
 /// A body that was read and checked. It is a handler's last argument: a request with a malformed id is answered unread.
-pub(crate) struct Body<T>(pub(super) T);
+pub(crate) struct Body<T>(pub(crate) T);
 
 /// A body without members, or none.
 impl FromBody for () {

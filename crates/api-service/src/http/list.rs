@@ -10,8 +10,7 @@ use time::OffsetDateTime;
 use url::form_urlencoded;
 use uuid::Uuid;
 
-use super::cursor::Cursors;
-use crate::{problem::ApiError, violation::Violation};
+use super::{cursor::Cursors, problem::ApiError, violation::Violation};
 
 /// The longest query string, in bytes.
 pub(crate) const LONGEST_QUERY: usize = 4096;

@@ -1,7 +1,6 @@
 //! Every error of the API, and what the client is told about it.
 
 pub(crate) mod body;
-pub(crate) mod page;
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -14,7 +13,7 @@ use actix_web::{
 };
 use ledger::LedgerError;
 
-use crate::violation::Violation;
+use super::violation::Violation;
 
 /// What a handler answers.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;
@@ -189,7 +188,7 @@ impl ApiError {
     }
 
     /// Logs the cause, which the client is not told. No other place does.
-    fn log(&self) {
+    pub(crate) fn log(&self) {
         match self {
             Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
             Self::Unconfirmed(cause) => {
@@ -215,7 +214,7 @@ impl From<LedgerError> for ApiError {
     }
 }
 
-/// [`body::render`] adds the body, because it knows the request's id.
+/// The middleware adds the body, because it knows the request's id.
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         self.kind().0

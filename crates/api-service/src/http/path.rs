@@ -6,7 +6,7 @@ use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use domain::{DeliveryId, EventId, WebhookId};
 use uuid::{Uuid, fmt::Hyphenated};
 
-use crate::problem::ApiError;
+use super::problem::ApiError;
 
 /// An id in the path, in the API's own form unless it comes from elsewhere; upper case is tolerated. A malformed id is not
 /// found, like an unknown one.

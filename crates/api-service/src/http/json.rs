@@ -13,7 +13,7 @@ use serde::{
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{problem::ApiError, violation::Violation};
+use super::{problem::ApiError, violation::Violation};
 
 /// How long a body may take to arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

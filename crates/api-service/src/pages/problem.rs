@@ -10,10 +10,9 @@ use console::WayOut;
 use ledger::Actor;
 use url::Url;
 
-use super::ApiError;
 use crate::{
+    http::{ApiError, LISTED, Violation},
     state::State,
-    violation::{LISTED, Violation},
 };
 
 /// A page takes its style, script and icon from this service, and nothing from anywhere else.
@@ -23,7 +22,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; i
 /// Where the form posts that registers a webhook.
 const REGISTER: &str = "/console/register/";
 
-/// Whether pages are answered below this path.
+/// Returns true if pages are answered at this path.
 pub(crate) fn is_for(path: &str) -> bool {
     path == "/console" || path.starts_with("/console/")
 }
@@ -51,7 +50,7 @@ fn policy(login: Option<&Url>) -> HeaderValue {
 }
 
 /// An error as a page.
-pub(super) fn render(error: &ApiError, request: &HttpRequest, request_id: &str) -> String {
+pub(crate) fn render(error: &ApiError, request: &HttpRequest, request_id: &str) -> String {
     let (status, _) = error.kind();
     let tenant = request.extensions().get::<Actor>().map(|admin| admin.tenant);
     let way_out = match (error, request.match_info().get("id").and_then(|id| id.parse().ok())) {

@@ -1,4 +1,8 @@
-//! What every answer gets: a request id, headers, the body of an error, a line in the log and metrics.
+//! The outermost middleware. It gives every answer a request id, headers, the body of an error, a line in the log and
+//! metrics.
+
+mod request_id;
+pub(crate) mod unread_body;
 
 use std::time::Instant;
 
@@ -6,18 +10,18 @@ use actix_web::{
     Error,
     body::{BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
-    http::header::{HeaderMap, HeaderName, HeaderValue},
+    http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
     middleware::Next,
     web::Data,
 };
 use traces::{Span, Traces};
 use tracing::{Instrument, field::Empty};
 
+use self::request_id::{REQUEST_ID, RequestId};
 use crate::{
+    http::{ApiError, problem, span},
     metrics::{Labels, Metrics, method_label},
-    problem,
-    request_id::{REQUEST_ID, RequestId},
-    span,
+    pages,
 };
 
 /// The route's name in logs and metrics when no route matches.
@@ -48,13 +52,33 @@ pub(crate) async fn complete(
     }
     let answering = async {
         let answered = next.call(request).await?.map_into_boxed_body();
-        let mut answered = problem::body::render(answered, id.as_str());
-        problem::page::dress(&mut answered);
+        let mut answered = with_body(answered, id.as_str());
+        pages::problem::dress(&mut answered);
         dress(answered.headers_mut(), &id);
         observe(&metrics, &answered, begun, traced);
         Ok(answered)
     };
     answering.instrument(logged).await
+}
+
+/// Gives an error its body. An error that is no `ApiError` is unexpected.
+fn with_body(answered: ServiceResponse, request_id: &str) -> ServiceResponse {
+    let Some(error) = answered.response().error() else { return answered };
+    let Some(error) = error.as_error::<ApiError>() else {
+        let foreign = ApiError::unexpected(error.to_string());
+        let (request, _) = answered.into_parts();
+        return with_body(ServiceResponse::from_err(foreign, request), request_id);
+    };
+    error.log();
+    let (kind, body) = if pages::problem::is_for(answered.request().path()) {
+        ("text/html; charset=utf-8", pages::problem::render(error, answered.request(), request_id))
+    } else {
+        ("application/problem+json", problem::body::text(error, request_id))
+    };
+    answered.map_body(|head, _| {
+        head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        BoxBody::new(body)
+    })
 }
 
 fn dress(headers: &mut HeaderMap, id: &RequestId) {
