@@ -9,13 +9,13 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    authentication::Authentication,
     docs::Docs,
     metrics::Metrics,
     outbox::{Outbox, Wakes, relay::Relay},
     pages::brakes,
     routes::Routes,
     server,
+    sessions::Authentication,
     state::State,
 };
 

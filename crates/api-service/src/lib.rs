@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 mod app;
-mod authentication;
 mod calls;
 mod docs;
 mod handlers;
@@ -13,6 +12,7 @@ mod pages;
 mod request;
 mod routes;
 mod server;
+mod sessions;
 mod state;
 
 pub use app::{App, AppError, ONE_REQUEST};

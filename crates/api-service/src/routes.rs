@@ -10,13 +10,13 @@ use actix_web::{
 use traces::Traces;
 
 use crate::{
-    authentication::{self, Authentication},
     docs::{self, Docs},
     handlers::{deliveries, event_types, events, history, recoveries, stats, test_deliveries, webhooks},
     http::{ApiError, get, nothing},
     metrics::Metrics,
     middleware::UNMATCHED,
     pages,
+    sessions::{self, Authentication},
     state::State,
 };
 
@@ -66,7 +66,7 @@ impl Routes {
 fn table(config: &mut ServiceConfig, metrics: &Metrics) {
     let at = |path, allowed| self::at(metrics, V1, path, allowed);
     let v1 = web::scope(V1)
-        .wrap(from_fn(authentication::admins_only))
+        .wrap(from_fn(sessions::admins_only))
         .service(at("/webhooks/", "GET, HEAD, POST").route(get().to(webhooks::list)).route(post().to(webhooks::create)))
         .service(
             at("/webhooks/{id}/", "GET, HEAD, PATCH, DELETE")

@@ -10,7 +10,6 @@ use ledger::{Absence, Action, DeliveryFilter, LedgerError, Recoverable};
 
 use super::*;
 use crate::{
-    authentication::cross_site,
     http::{
         self, Cursors, LISTED, Parameters, Query, Violation,
         json::PATIENCE,
@@ -18,6 +17,7 @@ use crate::{
     },
     request::StatsQuery,
     routes::tests::{BOSS, JSON, ROUTES, allowed, ask, limits, path_of, routes},
+    sessions::cross_site,
     state::most,
 };
 

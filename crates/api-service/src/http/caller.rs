@@ -25,7 +25,7 @@ impl Deref for Caller {
     }
 }
 
-/// Behind `authentication::admit` there is always one.
+/// Behind `sessions::admit` there is always one.
 impl FromRequest for Caller {
     type Error = ApiError;
     type Future = future::Ready<Result<Self, ApiError>>;

@@ -9,9 +9,8 @@ use actix_web::{
 use console::Paths;
 use domain::WebhookId;
 
-use super::see_other;
+use super::{refresh::is_refresh, see_other};
 use crate::{
-    authentication::is_refresh,
     calls::webhooks,
     http::{ApiError, Caller},
 };

@@ -16,12 +16,12 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::{
-    authentication::SessionId,
     http::{
         ApiError, Checked, LISTED, Violation,
         fields::{Given, Source},
         json,
     },
+    sessions::SessionId,
     state::State,
 };
 

@@ -21,7 +21,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::{SESSIONS, cookie, turns::Turns};
+use super::{SESSIONS, cookie, lookup_limit::LookupLimit};
 use crate::http::ApiError;
 
 /// The maximum of questions under way, of those about unknown sessions, and of those about the known sessions of a tenant.
@@ -43,9 +43,9 @@ pub(super) struct Introspection {
     runtime: Handle,
     believed_for: Duration,
     confirmed: Cache<SessionHash, Confirmed>,
-    questions: Turns,
-    strangers: Turns,
-    of_tenants: sync::Cache<TenantId, Turns>,
+    questions: LookupLimit,
+    strangers: LookupLimit,
+    of_tenants: sync::Cache<TenantId, LookupLimit>,
     patience: Duration,
 }
 
@@ -108,8 +108,8 @@ impl Introspection {
             runtime: Handle::current(),
             believed_for: settings.api.introspection_cache,
             confirmed: Cache::builder().max_capacity(SESSIONS).expire_after(UntilItsTime).build(),
-            questions: Turns::new(QUESTIONS, patience),
-            strangers: Turns::new(STRANGERS, patience),
+            questions: LookupLimit::new(QUESTIONS, patience),
+            strangers: LookupLimit::new(STRANGERS, patience),
             of_tenants: sync::Cache::new(TENANTS),
             patience,
         })
@@ -149,12 +149,12 @@ impl Introspection {
 
     async fn ask(&self, id: &str, tenant: Option<TenantId>) -> Result<Confirmed, NotConfirmed> {
         let own = match tenant {
-            Some(tenant) => self.of_tenants.get_with(tenant, || Turns::new(OF_A_TENANT, self.patience)),
+            Some(tenant) => self.of_tenants.get_with(tenant, || LookupLimit::new(OF_A_TENANT, self.patience)),
             None => self.strangers.clone(),
         };
         let crowded = |_| NotConfirmed::Crowded;
         let _own = own.wait().await.map_err(crowded)?;
-        let _turn = self.questions.wait().await.map_err(crowded)?;
+        let _permit = self.questions.wait().await.map_err(crowded)?;
         let asked = Instant::now();
         let answer = self.application.get("cookie", &format!("{}={id}", cookie::NAME)).await;
         let found = answer.map_err(IntrospectionError::NoAnswer).and_then(|one| read(&one, OffsetDateTime::now_utc()));

@@ -1,10 +1,11 @@
-//! Authentication: who is calling (specification, section 5.1), from which site, how often.
+//! Authentication (specification, section 5.1): the session that a request names, the site that it comes from, and the
+//! rate limit.
 
 pub(crate) mod cookie;
 pub(crate) mod cross_site;
 mod introspection;
+mod lookup_limit;
 mod rate_limit;
-mod turns;
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,8 +26,8 @@ use url::Url;
 pub(crate) use self::rate_limit::Target;
 use self::{
     introspection::Introspection,
+    lookup_limit::LookupLimit,
     rate_limit::{Allowance, RateLimit, Taken},
-    turns::Turns,
 };
 use crate::http::ApiError;
 
@@ -41,8 +42,6 @@ const SESSIONS: u64 = 10_000;
 /// The maximum of a request's session ids that are looked up. No honest browser sends more.
 const TRIED: usize = 3;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
-/// The header of the console's refreshes.
-const REFRESH: &str = "x-refresh";
 
 /// What decides whether a request passes. Shared by all workers.
 pub(crate) struct Authentication {
@@ -74,7 +73,7 @@ impl SessionId {
 /// The back ends that know sessions. Each finds the session of an id, unless it is unknown or expired.
 enum Sessions {
     /// The table `admin_sessions`.
-    Database(Ledger, Turns),
+    Database(Ledger, LookupLimit),
     /// The business application.
     Introspection(Box<Introspection>),
     /// A fixture for tests without a database.
@@ -95,7 +94,7 @@ impl Authentication {
         let sessions = match settings.api.sessions {
             SessionBackEnd::Database => {
                 let ledger = connections::part_of_ledger(ledger, at_once, patience)?;
-                Sessions::Database(ledger, Turns::new(at_once / STRANGERS_PART, patience / 2))
+                Sessions::Database(ledger, LookupLimit::new(at_once / STRANGERS_PART, patience / 2))
             }
             SessionBackEnd::Introspection => {
                 Sessions::Introspection(Box::new(Introspection::new(settings, patience / 2)?))
@@ -214,12 +213,6 @@ fn known() -> Cache<SessionHash, Known> {
     Cache::builder().max_capacity(SESSIONS).eviction_policy(least_used).time_to_idle(FORGOTTEN_AFTER).build()
 }
 
-/// Returns true if the console asks for what an open page shows.
-pub(crate) fn is_refresh(request: &HttpRequest) -> bool {
-    let is_console = request.path().starts_with("/console/") && request.method().is_safe();
-    is_console && request.headers().contains_key(REFRESH)
-}
-
 impl Sessions {
     /// Finds a session. `known`: its tenant, if this process has confirmed it before.
     async fn find(&self, hash: &SessionHash, id: &str, known: Option<TenantId>) -> Result<Option<Session>, ApiError> {
@@ -229,7 +222,7 @@ impl Sessions {
                 if let Some(tenant) = known {
                     return Ok(ledger.of_tenant(tenant).session_find(hash, now).await?);
                 }
-                let _turn = strangers.wait().await?;
+                let _permit = strangers.wait().await?;
                 Ok(ledger.session_find(hash, now).await?)
             }
             Self::Introspection(application) => application.find(hash, id, known).await,
