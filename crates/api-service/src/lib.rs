@@ -1,18 +1,21 @@
 #![doc = include_str!("../README.md")]
 
 mod app;
-mod calls;
+mod deliveries;
 mod docs;
-mod handlers;
+mod events;
+mod history;
 mod http;
 mod metrics;
 mod middleware;
 mod outbox;
 mod pages;
-mod request;
+mod recoveries;
 mod routes;
 mod server;
 mod sessions;
 mod state;
+mod stats;
+mod webhooks;
 
 pub use app::{App, AppError, ONE_REQUEST};

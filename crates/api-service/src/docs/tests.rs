@@ -15,10 +15,10 @@ use crate::{
         json::PATIENCE,
         list::{DEFAULT_LIMIT, LONGEST_QUERY, MAX_LIMIT},
     },
-    request::StatsQuery,
     routes::tests::{BOSS, JSON, ROUTES, allowed, ask, limits, path_of, routes},
     sessions::cross_site,
     state::most,
+    stats::period::StatsQuery,
 };
 
 const BASE: &str = "/api/v1";

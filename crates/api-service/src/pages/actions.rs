@@ -18,17 +18,14 @@ use super::{
     views::recover_page,
 };
 use crate::{
-    calls::{
-        deliveries,
-        recoveries::{self, Beginning},
-        test_deliveries, webhooks,
-    },
+    deliveries::{self, test_delivery},
     docs::RECEIVERS,
     http::{
         Answer, ApiError, Caller, Id, Trace,
         fields::{Given, event_type},
     },
-    request::{change as change_settings, recovery, registration},
+    recoveries::{self, Beginning, request::of_form},
+    webhooks::{self, settings},
 };
 
 /// How long a form of registration may be open.
@@ -37,7 +34,7 @@ const OPEN: Duration = Duration::days(2);
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
 pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer {
     let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
-    let settings = match registration(&*form, &caller.rules) {
+    let settings = match settings::registration(&*form, &caller.rules) {
         Ok(settings) => settings,
         Err(violations) => {
             let again = form.filled_in(violations);
@@ -104,7 +101,7 @@ fn is_recent(form: &Uuid) -> bool {
 pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
     let shown = form.shown();
     let edited = Edited::of(&form, &shown);
-    match webhooks::change(&caller, id, |settings| change_settings(&edited, &caller.rules, settings)).await {
+    match webhooks::change(&caller, id, |settings| settings::change(&edited, &caller.rules, settings)).await {
         Err(ApiError::Fields(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
             let page = Settings { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
@@ -148,7 +145,7 @@ pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) ->
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
-    let deleted = webhooks::delete(&caller, id).await;
+    let deleted = webhooks::remove(&caller, id).await;
     if matches!(deleted, Err(ApiError::NotFound)) {
         webhooks::known(&caller, id).await?;
     } else {
@@ -163,7 +160,7 @@ pub(super) async fn test(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, fo
         "" => None,
         name => Some(event_type("event_type", &Given::Form(vec![name])).map_err(ApiError::Fields)?),
     };
-    let delivery = test_deliveries::send(&caller, id, wish, trace).await?;
+    let delivery = test_delivery::send(&caller, id, wish, trace).await?;
     Ok(done(&Paths::delivery(id, delivery.id), Done::Tested))
 }
 
@@ -175,7 +172,7 @@ pub(super) async fn resend(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): I
 
 /// Begins a recovery, or leads to the one that is running.
 pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
-    match recovery(&*form) {
+    match of_form(&*form) {
         Ok(wanted) => {
             Ok(match recoveries::begin(&caller, id, &wanted).await? {
                 Beginning::Running(other) if !is_of(&other, &wanted) => {

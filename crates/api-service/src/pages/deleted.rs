@@ -11,8 +11,8 @@ use domain::WebhookId;
 
 use super::{refresh::is_refresh, see_other};
 use crate::{
-    calls::webhooks,
     http::{ApiError, Caller},
+    webhooks,
 };
 
 /// Leads to the webhook's history, which says that it is deleted, instead of a page that says that nothing is here. A

@@ -26,9 +26,11 @@ use super::{
     see_other,
 };
 use crate::{
-    calls::{self, events::explanation, recoveries, stats, webhooks as webhook_calls},
+    deliveries::{self, SEARCH_BUDGET},
+    events::{self, explanation},
     http::{Answer, ApiError, Caller, Checked, Cursors, Id, Query, Violation, cut, fields::from_input},
-    request::recovery as recovery_of_form,
+    recoveries::{self, request::of_form},
+    stats, webhooks,
 };
 
 /// How many deliveries a page of the log has, and how many entries a page of the history.
@@ -65,9 +67,9 @@ pub(super) async fn webhooks(caller: Caller, asked: Asked) -> Answer {
 }
 
 async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {
-    let span = fares::span(Range::Day, asked.frame.now);
+    let period = fares::period(Range::Day, asked.frame.now);
     let ids: Vec<_> = shown.iter().map(|webhook| webhook.id).collect();
-    let counts = caller.ledger.stats_by_webhook(caller.admin.tenant, &ids, (span.from, span.until)).await?;
+    let counts = caller.ledger.stats_by_webhook(caller.admin.tenant, &ids, (period.from, period.until)).await?;
     let number = |count: i64| u64::try_from(count).unwrap_or_default();
     let bars: HashMap<_, _> = counts
         .into_iter()
@@ -84,7 +86,7 @@ async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Resu
     let of_hour =
         |id, from| bars.get(&(id, from)).copied().unwrap_or(Bar { from, succeeded: 0, failed: 0, dropped: 0 });
     let listed = |webhook: Webhook| {
-        let hours = stats::steps(&span).map(|from| of_hour(webhook.id, from)).collect();
+        let hours = stats::steps(&period).map(|from| of_hour(webhook.id, from)).collect();
         Listed { webhook, hours }
     };
     Ok(shown.into_iter().map(listed).collect())
@@ -106,10 +108,10 @@ pub(super) async fn deleted(caller: Caller, asked: Asked) -> Answer {
 
 /// The webhook, which may be deleted. Its log is there.
 async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook, WebhookFrame), ApiError> {
-    let own = webhook_calls::known(caller, id).await?;
-    match webhook_calls::find(caller, id).await {
+    let own = webhooks::known(caller, id).await?;
+    match webhooks::find(caller, id).await {
         Ok(webhook) => Ok((own, WebhookFrame::Live(Box::new(webhook)))),
-        Err(ApiError::NotFound) => Ok((own, WebhookFrame::Deleted(webhook_calls::deleted(caller, id).await?))),
+        Err(ApiError::NotFound) => Ok((own, WebhookFrame::Deleted(webhooks::deleted(caller, id).await?))),
         Err(error) => Err(error),
     }
 }
@@ -133,7 +135,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
     };
     let (deliveries, next) = match read_log(&query, Cursors::of(&Paths::webhook(id))) {
         Ok(Query(page, filter, cursors)) => {
-            let found = calls::deliveries::list(&caller, own, filter, page).await?;
+            let found = caller.ledger.delivery_list(own, filter, page, SEARCH_BUDGET).await?;
             (found.deliveries, found.next.map(|last| cursors.after(last.as_uuid())))
         }
         Err(violations) => {
@@ -141,7 +143,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
             (Vec::new(), None)
         }
     };
-    let bodies = calls::deliveries::bodies(&caller, &deliveries).await?;
+    let bodies = caller.ledger.bodies_find(&deliveries).await?;
     let page = Deliveries { webhook, fares, query, deliveries, bodies, next };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
@@ -170,7 +172,7 @@ pub(super) async fn delivery(
     asked: Asked,
 ) -> Answer {
     let (own, webhook) = framed(&caller, webhook).await?;
-    let found = calls::deliveries::find(&caller, own, id).await?;
+    let found = deliveries::find(&caller, own, id).await?;
     let body = found.body.map(|body| String::from_utf8_lossy(&body).into_owned());
     let page = DeliveryPage { webhook, delivery: found.delivery, body, attempts: found.attempts };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
@@ -178,8 +180,8 @@ pub(super) async fn delivery(
 
 /// The body of a delivery, to download.
 pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> Answer {
-    let own = webhook_calls::known(&caller, webhook).await?;
-    let found = calls::deliveries::find(&caller, own, id).await?;
+    let own = webhooks::known(&caller, webhook).await?;
+    let found = deliveries::find(&caller, own, id).await?;
     Ok(HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "application/json"))
         .insert_header((CONTENT_DISPOSITION, format!("attachment; filename=\"{id}.json\"")))
@@ -188,7 +190,7 @@ pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<
 
 /// A webhook's settings.
 pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
-    let webhook = webhook_calls::find(&caller, id).await?;
+    let webhook = webhooks::find(&caller, id).await?;
     let (form, shown) = (WebhookForm::of(&webhook.settings), webhook.settings.clone());
     let page = Settings { webhook, form, shown, kept_days: caller.kept_days() };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
@@ -198,7 +200,7 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked
 pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
     let webhook = match framed(&caller, id).await {
         Ok((_, webhook)) => webhook,
-        Err(ApiError::NotFound) => WebhookFrame::Expired(webhook_calls::deleted(&caller, id).await?),
+        Err(ApiError::NotFound) => WebhookFrame::Expired(webhooks::deleted(&caller, id).await?),
         Err(error) => return Err(error),
     };
     let lists = ["cursor", "notices"].map(|name| {
@@ -218,7 +220,7 @@ pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked)
 pub(super) async fn recover(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
     let wanted = match asked.first("since") {
         "" => Ok(None),
-        _ => recovery_of_form(&*asked).map(Some),
+        _ => of_form(&*asked).map(Some),
     };
     let page = recover_page(&caller, id, &asked, wanted).await?;
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
@@ -231,8 +233,8 @@ pub(super) async fn recover_page(
     form: &Fields,
     wanted: Checked<Option<NewRecovery>>,
 ) -> Result<RecoverForm, ApiError> {
-    let own = webhook_calls::known(caller, id).await?;
-    let webhook = webhook_calls::find(caller, id).await?;
+    let own = webhooks::known(caller, id).await?;
+    let webhook = webhooks::find(caller, id).await?;
     let running = caller.ledger.recovery_running(own).await?;
     let [since, until] = ["since", "until"].map(|field| beginning(form.first(field), LONGEST_TIME));
     let states = match &*since {
@@ -288,17 +290,17 @@ async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, Found>, Api
     {
         return Ok(Ok(Paths::delivery(webhook.id(), delivery)));
     }
-    match webhook_calls::known(caller, id.into()).await {
+    match webhooks::known(caller, id.into()).await {
         Ok(_) => return Ok(Ok(Paths::webhook(id.into()))),
         Err(ApiError::NotFound) => {}
         Err(error) => return Err(error),
     }
-    match webhook_calls::deleted(caller, id.into()).await {
+    match webhooks::deleted(caller, id.into()).await {
         Ok(webhook) => return Ok(Ok(Paths::of_webhook(webhook.id, "history"))),
         Err(ApiError::NotFound) => {}
         Err(error) => return Err(error),
     }
-    match calls::events::find(caller, id.into()).await {
+    match events::find(caller, id.into()).await {
         Ok(events) => Ok(Err(Found::Events(id.into(), events))),
         Err(unknown @ ApiError::UnknownEvent) => Ok(Err(Found::Unknown(unknown.to_string()))),
         Err(error) => Err(error),

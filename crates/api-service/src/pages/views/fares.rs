@@ -5,20 +5,22 @@ use ledger::{OwnWebhook, StatsStep};
 use time::{OffsetDateTime, Time};
 
 use crate::{
-    calls::stats::{self, Counts},
     http::{ApiError, Caller},
-    request::{Span, step_length},
+    stats::{
+        self, Counts,
+        period::{Period, step_length},
+    },
 };
 
 /// The steps of a range: the last one is that of `now`.
-pub(super) fn span(range: Range, now: OffsetDateTime) -> Span {
+pub(super) fn period(range: Range, now: OffsetDateTime) -> Period {
     let (step, hour) = match range {
         Range::Day | Range::Week => (StatsStep::Hour, now.hour()),
         Range::Month => (StatsStep::Day, 0),
     };
     let begun = now.replace_time(Time::from_hms(hour, 0, 0).unwrap_or(Time::MIDNIGHT));
     let until = begun + step_length(step);
-    Span { from: until - range.step() * range.bars(), until, step }
+    Period { from: until - range.step() * range.bars(), until, step }
 }
 
 pub(super) async fn of(
@@ -27,8 +29,8 @@ pub(super) async fn of(
     range: Range,
     now: OffsetDateTime,
 ) -> Result<Fares, ApiError> {
-    let span = span(range, now);
-    let (steps, total) = stats::of_webhook(caller, webhook, &span).await?;
+    let period = period(range, now);
+    let (steps, total) = stats::of_webhook(caller, webhook, &period).await?;
     let bars = steps.chunks(steps.len().div_ceil(range.bars().unsigned_abs() as usize)).map(bar).collect();
     let percentiles = (total.duration_ms.p50, total.duration_ms.p95);
     let causes = total.outcomes.into_iter().filter(|(class, _)| !class.is_success()).collect();
@@ -60,8 +62,8 @@ mod tests {
             (Range::Week, datetime!(2026-03-24 10:00 UTC), datetime!(2026-03-31 10:00 UTC)),
             (Range::Month, datetime!(2026-03-02 00:00 UTC), datetime!(2026-04-01 00:00 UTC)),
         ] {
-            let span = span(range, now);
-            assert_eq!((span.from, span.until), (from, until));
+            let period = period(range, now);
+            assert_eq!((period.from, period.until), (from, until));
         }
     }
 }

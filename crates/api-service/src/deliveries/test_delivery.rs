@@ -1,4 +1,4 @@
-//! Test deliveries of a sample.
+//! `POST /api/v1/webhooks/{id}/test/`: test deliveries of a sample.
 
 use domain::{Event, EventId, EventType, TenantId, Timestamp, WebhookId, catalogue};
 use ledger::{Delivery, NewEvent, TestDelivery};
@@ -6,8 +6,32 @@ use serde_json::{Value, value::to_raw_value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::webhooks;
-use crate::http::{ApiError, Caller, Trace};
+use super::accepted;
+use crate::{
+    http::{
+        Answer, ApiError, Body, Caller, Checked, FromBody, Id, Trace,
+        fields::{Fields, event_type},
+        json::{Members, Need},
+    },
+    state::Rules,
+    webhooks,
+};
+
+/// The requested event type, if any.
+pub(crate) struct Wish(Option<EventType>);
+
+impl FromBody for Wish {
+    const NEED: Need = Need::Optional;
+
+    fn read(members: Members, _: &Rules) -> Checked<Self> {
+        Fields::check(&members, |fields| Some(Self(fields.optional("event_type", event_type))))
+    }
+}
+
+/// Sends a sample of a subscribed event type.
+pub(crate) async fn post(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, Body(Wish(wish)): Body<Wish>) -> Answer {
+    Ok(accepted(id, &send(&caller, id, wish, trace).await?))
+}
 
 /// Sends a realistic sample of a subscribed event type: the outbox relay publishes its job. The sample is signed,
 /// retried and logged like any event, but marked, and changes neither the webhook's health nor its statistics. Its trace

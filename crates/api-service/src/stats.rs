@@ -1,18 +1,42 @@
-//! How a webhook's attempts went, by hour or day.
+//! `/api/v1/webhooks/{id}/stats/`: a webhook's attempts by hour or day.
+
+pub(crate) mod period;
 
 use std::time::Duration;
 
-use domain::{Durations, OutcomeClass};
+use actix_web::HttpResponse;
+use domain::{Durations, OutcomeClass, WebhookId, time_text};
 use ledger::{OwnWebhook, Tally};
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
+use self::period::{Period, StatsQuery, step_length};
 use crate::{
-    http::{ApiError, Caller},
-    request::{Span, step_length},
+    http::{Answer, ApiError, Caller, Id, Parameters},
+    webhooks,
 };
 
-/// What attempts came to.
+/// The answer: a period, and its steps without gaps.
+#[derive(Serialize)]
+struct StatsView {
+    #[serde(with = "time_text")]
+    from: OffsetDateTime,
+    #[serde(with = "time_text")]
+    to: OffsetDateTime,
+    step: &'static str,
+    total: Counts,
+    data: Vec<StepView>,
+}
+
+#[derive(Serialize)]
+struct StepView {
+    #[serde(with = "time_text")]
+    from: OffsetDateTime,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// The results of attempts.
 #[derive(Serialize)]
 pub(crate) struct Counts {
     pub(crate) attempts: u64,
@@ -36,19 +60,35 @@ fn by_name<S: Serializer>(outcomes: &[(OutcomeClass, u64)], serializer: S) -> Re
     serializer.collect_map(outcomes.iter().map(|(class, count)| (class.as_str(), count)))
 }
 
-/// The counts of each step of a span, and of all of it.
+/// Answers with the statistics of a period: the last 24 hours by hour, or the last 30 days by day, unless the query asks for
+/// another one. An unknown webhook counts before a faulty query.
+pub(crate) async fn get(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    query: Result<Parameters<StatsQuery>, ApiError>,
+) -> Answer {
+    let webhook = webhooks::known(&caller, webhook).await?;
+    let Parameters(asked) = query?;
+    let period = asked.period(OffsetDateTime::now_utc()).map_err(ApiError::Parameters)?;
+    let (by_step, total) = of_webhook(&caller, webhook, &period).await?;
+    let data = by_step.into_iter().map(|(from, counts)| StepView { from, counts }).collect();
+    let (from, to, step) = (period.from, period.until, period.step.as_str());
+    Ok(HttpResponse::Ok().json(StatsView { from, to, step, total, data }))
+}
+
+/// Returns the counts of each step of a period, and of all of it.
 pub(crate) async fn of_webhook(
     caller: &Caller,
     webhook: OwnWebhook,
-    span: &Span,
+    period: &Period,
 ) -> Result<(Vec<(OffsetDateTime, Counts)>, Counts), ApiError> {
     let (tallies, timeout) =
-        (caller.ledger.stats_list(webhook, (span.from, span.until), span.step).await?, caller.attempt_timeout);
-    Ok((by_step(&tallies, steps(span), timeout), Counts::of(&tallies, timeout)))
+        (caller.ledger.stats_list(webhook, (period.from, period.until), period.step).await?, caller.attempt_timeout);
+    Ok((by_step(&tallies, steps(period), timeout), Counts::of(&tallies, timeout)))
 }
 
-/// When the steps of a span begin.
-pub(crate) fn steps(&Span { from, until, step }: &Span) -> impl Iterator<Item = OffsetDateTime> {
+/// Returns the beginnings of the steps of a period.
+pub(crate) fn steps(&Period { from, until, step }: &Period) -> impl Iterator<Item = OffsetDateTime> {
     let next = move |begin: &OffsetDateTime| begin.checked_add(step_length(step));
     std::iter::successors(Some(from), next).take_while(move |begin| *begin < until)
 }
@@ -131,7 +171,7 @@ mod tests {
         let (from, until) = (datetime!(2026-03-01 08:00 UTC), datetime!(2026-03-01 11:00 UTC));
         let ten = |attempts| Tally { step: datetime!(2026-03-01 10:00 UTC), ..tally(Success, 3, attempts, 0) };
         let tallies = [tally(Success, 3, 5, 0), tally(Status, 3, 1, 0), ten(7)];
-        let steps = by_step(&tallies, steps(&Span { from, until, step: StatsStep::Hour }), TIMEOUT);
+        let steps = by_step(&tallies, steps(&Period { from, until, step: StatsStep::Hour }), TIMEOUT);
         assert_eq!(steps.iter().map(|(_, counts)| counts.attempts).collect::<Vec<_>>(), [0, 6, 7]);
     }
 }

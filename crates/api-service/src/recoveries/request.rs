@@ -1,4 +1,4 @@
-//! The body of a recovery.
+//! Checks the fields of a recovery: of a body and of a form.
 
 use ledger::{NewRecovery, Recoverable};
 use time::OffsetDateTime;
@@ -44,7 +44,7 @@ impl FromBody for RecoveryRequest {
 }
 
 /// Reads the recovery that a form asks for.
-pub(crate) fn recovery(form: &dyn Source) -> Checked<NewRecovery> {
+pub(crate) fn of_form(form: &dyn Source) -> Checked<NewRecovery> {
     Fields::check(form, |fields| {
         let since = fields.required("since", past);
         wanted(fields, since)

@@ -1,4 +1,4 @@
-//! `/api/v1/webhooks/{id}/history/` and `…/notices/`: who changed what, and what administrators were told.
+//! `/api/v1/webhooks/{id}/history/` and `…/notices/`: the changes of a webhook, and the notices about it.
 
 use actix_web::HttpResponse;
 use domain::{WebhookId, time_text::written};
@@ -18,7 +18,7 @@ pub(crate) async fn list(caller: Caller, Id(webhook): Id<WebhookId>, query: Resu
 }
 
 /// The notices about a webhook, newest first. They are there for longer than the webhook's log.
-pub(crate) async fn notices(
+pub(crate) async fn list_notices(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Query<Uuid>, ApiError>,

@@ -1,4 +1,4 @@
-//! The span of statistics that a query string asks for.
+//! The period of statistics that a query string asks for.
 
 use ledger::StatsStep;
 use time::{Duration, OffsetDateTime, Time};
@@ -20,9 +20,9 @@ pub(crate) struct StatsQuery {
     step: StatsStep,
 }
 
-/// A span of whole steps.
+/// A period of whole steps.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct Period {
     pub(crate) from: OffsetDateTime,
     pub(crate) until: OffsetDateTime,
     pub(crate) step: StatsStep,
@@ -42,8 +42,8 @@ impl Filter for StatsQuery {
 }
 
 impl StatsQuery {
-    /// The whole steps in which the span lies. It ends with the step of `now` unless asked otherwise.
-    pub(crate) fn span(&self, now: OffsetDateTime) -> Result<Span, Vec<Violation>> {
+    /// The whole steps in which the period lies. It ends with the step of `now` unless asked otherwise.
+    pub(crate) fn period(&self, now: OffsetDateTime) -> Result<Period, Vec<Violation>> {
         let Self { from, to, step } = *self;
         let (usual, most, words) = match step {
             StatsStep::Hour => (Duration::hours(24), MOST_HOURS, "31 days by hour"),
@@ -57,13 +57,13 @@ impl StatsQuery {
         if to - from > most {
             return Err(vec![Violation::new("from", "span_too_long", format!("the span may be at most {words}"))]);
         }
-        let until = begin(to - Duration::nanoseconds(1), step).saturating_add(length(step));
-        Ok(Span { from: begin(from, step), until, step })
+        let until = begin(to - Duration::nanoseconds(1), step).saturating_add(step_length(step));
+        Ok(Period { from: begin(from, step), until, step })
     }
 }
 
-/// How long a step is.
-pub(crate) const fn length(step: StatsStep) -> Duration {
+/// Returns the length of a step.
+pub(crate) const fn step_length(step: StatsStep) -> Duration {
     match step {
         StatsStep::Hour => Duration::HOUR,
         StatsStep::Day => Duration::DAY,
@@ -90,14 +90,14 @@ mod tests {
 
     const NOW: OffsetDateTime = datetime!(2026-03-31 09:30:01 UTC);
 
-    fn span(query: &str) -> Result<Span, Vec<(String, &'static str)>> {
-        let read = Parameters::<StatsQuery>::read(query).and_then(|Parameters(asked)| asked.span(NOW));
+    fn period(query: &str) -> Result<Period, Vec<(String, &'static str)>> {
+        let read = Parameters::<StatsQuery>::read(query).and_then(|Parameters(asked)| asked.period(NOW));
         let codes = |wrong: Vec<Violation>| wrong.into_iter().map(|one| (one.field, one.code)).collect();
         read.map_err(codes)
     }
 
     #[test]
-    fn a_span_is_of_whole_steps_and_ends_now_unless_asked_otherwise() {
+    fn a_period_is_of_whole_steps_and_ends_now_unless_asked_otherwise() {
         for (query, from, until, step) in [
             ("", datetime!(2026-03-30 09:00 UTC), datetime!(2026-03-31 10:00 UTC), StatsStep::Hour),
             ("step=day", datetime!(2026-03-01 00:00 UTC), datetime!(2026-04-01 00:00 UTC), StatsStep::Day),
@@ -114,12 +114,12 @@ mod tests {
                 StatsStep::Hour,
             ),
         ] {
-            assert_eq!(span(query), Ok(Span { from, until, step }), "{query}");
+            assert_eq!(period(query), Ok(Period { from, until, step }), "{query}");
         }
     }
 
     #[test]
-    fn a_faulty_span_is_named() {
+    fn a_faulty_period_is_named() {
         for (query, field, code) in [
             ("from=2026-04-01T00:00:00Z", "from", "not_before_to"),
             ("from=2026-02-01T00:00:00Z", "from", "span_too_long"),
@@ -129,13 +129,13 @@ mod tests {
             ("limit=5", "limit", "unknown_parameter"),
             ("step=day&step=hour", "step", "repeated_parameter"),
         ] {
-            assert_eq!(span(query), Err(vec![(field.to_owned(), code)]), "{query}");
+            assert_eq!(period(query), Err(vec![(field.to_owned(), code)]), "{query}");
         }
     }
 
     #[test]
     fn times_at_the_end_of_the_calendar_are_read() {
-        assert!(span("to=9999-12-31T23:59:59Z&from=9999-12-31T00:00:00Z").is_ok());
-        assert!(span("to=1970-01-01T00:00:00Z").is_ok());
+        assert!(period("to=9999-12-31T23:59:59Z&from=9999-12-31T00:00:00Z").is_ok());
+        assert!(period("to=1970-01-01T00:00:00Z").is_ok());
     }
 }
