@@ -12,8 +12,8 @@ use actix_web::{
     },
 };
 use console::{
-    Bar, Deleted, Deliveries, DeliveryPage, Fares, Find, Found, Health, History, Listed, LogQuery, Paths, Progress,
-    Range, RecoverForm, Settings, Told, WebhookForm, WebhookFrame, Webhooks,
+    Bar, Deleted, Deliveries, DeliveryPage, Find, Found, Health, History, Listed, LogQuery, Paths, Progress, Range,
+    RecoverForm, Settings, Stats, Told, WebhookForm, WebhookFrame, Webhooks,
 };
 use domain::{DeliveryId, WebhookId};
 use ledger::{DeliveryFilter, NewRecovery, OwnWebhook, Page, Recoverable, Webhook};
@@ -116,13 +116,13 @@ async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook, WebhookFr
     }
 }
 
-/// A webhook: its health, how it fared, and its log.
+/// A webhook: its health, its statistics, and its log.
 pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
     let (own, webhook) = framed(&caller, id).await?;
     let range = Range::read(asked.first("range")).unwrap_or_default();
-    let fares = match &webhook {
+    let stats = match &webhook {
         WebhookFrame::Live(_) => Some(fares::of(&caller, own, range, asked.frame.now).await?),
-        WebhookFrame::Deleted(_) | WebhookFrame::Expired(_) => None::<Fares>,
+        WebhookFrame::Deleted(_) | WebhookFrame::Expired(_) => None::<Stats>,
     };
     let mut query = LogQuery {
         state: asked.first("state").to_owned(),
@@ -144,7 +144,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> 
         }
     };
     let bodies = caller.ledger.bodies_find(&deliveries).await?;
-    let page = Deliveries { webhook, fares, query, deliveries, bodies, next };
+    let page = Deliveries { webhook, stats, query, deliveries, bodies, next };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 

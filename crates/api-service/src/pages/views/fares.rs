@@ -1,6 +1,6 @@
-//! How a webhook fared in a range of time.
+//! A webhook's statistics in a range of time.
 
-use console::{Bar, Fares, Range};
+use console::{Bar, Range, Stats};
 use ledger::{OwnWebhook, StatsStep};
 use time::{OffsetDateTime, Time};
 
@@ -28,13 +28,13 @@ pub(super) async fn of(
     webhook: OwnWebhook,
     range: Range,
     now: OffsetDateTime,
-) -> Result<Fares, ApiError> {
+) -> Result<Stats, ApiError> {
     let period = period(range, now);
     let (steps, total) = stats::of_webhook(caller, webhook, &period).await?;
     let bars = steps.chunks(steps.len().div_ceil(range.bars().unsigned_abs() as usize)).map(bar).collect();
     let percentiles = (total.duration_ms.p50, total.duration_ms.p95);
     let causes = total.outcomes.into_iter().filter(|(class, _)| !class.is_success()).collect();
-    Ok(Fares { range, bars, causes, percentiles })
+    Ok(Stats { range, bars, causes, percentiles })
 }
 
 /// Several steps as one bar.

@@ -1,13 +1,13 @@
-//! How a webhook fared: a chart and what went wrong, by cause.
+//! A webhook's statistics: a chart, and the causes of failures.
 
 use domain::OutcomeClass;
 use maud::{Markup, html};
 
 use crate::{Bar, LogQuery, Range, chart, text::number, times::milliseconds};
 
-/// How a webhook fared in a range.
+/// A webhook's statistics in a range.
 #[derive(Clone, Debug)]
-pub struct Fares {
+pub struct Stats {
     /// The range.
     pub range: Range,
     /// Its bars, oldest first.
@@ -18,11 +18,11 @@ pub struct Fares {
     pub percentiles: (Option<u64>, Option<u64>),
 }
 
-impl Fares {
+impl Stats {
     pub(crate) fn render(&self, query: &LogQuery) -> Markup {
         let (succeeded, failed, dropped) = chart::sum(&self.bars);
         html! {
-            section.fares #fares data-live="" {
+            section.stats #stats data-live="" {
                 div.title {
                     h2 { (self.range.by()) }
                     nav.switch aria-label="Range" {
