@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! The state that all workers share.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::outbox::Wakes;
 /// registrations and deletions.
 const DELETED: u32 = 10;
 
-/// Shared by all workers.
+/// The state.
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) wakes: Wakes,

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// The steps of a range: the last one is that of `now`.
+/// Returns the period of a range. Its last step is the step of `now`.
 pub(super) fn period(range: Range, now: OffsetDateTime) -> Period {
     let (step, hour) = match range {
         Range::Day | Range::Week => (StatsStep::Hour, now.hour()),
@@ -23,6 +23,7 @@ pub(super) fn period(range: Range, now: OffsetDateTime) -> Period {
     Period { from: until - range.step() * range.bars(), until, step }
 }
 
+/// Returns the statistics of a webhook in a range.
 pub(super) async fn of(
     caller: &Caller,
     webhook: OwnWebhook,
@@ -37,7 +38,7 @@ pub(super) async fn of(
     Ok(Stats { range, bars, causes, percentiles })
 }
 
-/// Several steps as one bar.
+/// Adds several steps up to one bar.
 fn bar(steps: &[(OffsetDateTime, Counts)]) -> Bar {
     let sum = |count: fn(&Counts) -> u64| steps.iter().map(|(_, counts)| count(counts)).sum();
     Bar {
