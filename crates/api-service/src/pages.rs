@@ -1,6 +1,5 @@
 //! The console: its pages, for administrators in a browser. They call the same functions as the REST API.
 
-mod assets;
 pub(crate) mod brakes;
 mod deleted;
 mod deliveries;
@@ -18,18 +17,23 @@ mod webhook;
 mod webhooks;
 
 use actix_web::{
-    HttpResponse, Resource,
+    HttpRequest, HttpResponse, Resource,
     http::{
         StatusCode,
-        header::{CONTENT_TYPE, LOCATION},
+        header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION},
     },
     middleware::from_fn,
     web::{self, ServiceConfig, post},
 };
 use console::Done;
 
+use self::{
+    form::{Fields, Form},
+    request::Asked,
+    webhook::framed,
+};
 use crate::{
-    http::{get, nothing},
+    http::{Answer, ApiError, get, nothing},
     metrics::Metrics,
 };
 
@@ -64,7 +68,7 @@ pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
     let at = |path| self::at(metrics, "", path);
     config
         .service(at("/console").route(get().to(to_console)))
-        .service(at("/console/assets/{name}").route(get().to(assets::read)))
+        .service(at("/console/assets/{name}").route(get().to(asset)))
         .service(at("/console/login/").route(get().to(log_in::page)).route(post().to(log_in::log_in)))
         .service(console);
 }
@@ -79,6 +83,25 @@ fn at(metrics: &Metrics, scope: &str, path: &'static str) -> Resource {
 
 async fn to_console() -> HttpResponse {
     see_other(console::Paths::HOME)
+}
+
+/// The addresses of this version change with the content, so a browser may keep that.
+const KEPT: &str = "public, max-age=31536000, immutable";
+
+/// Answers with the style sheet, the script or the icon.
+async fn asset(request: HttpRequest) -> Answer {
+    let (kind, text) = match request.match_info().query("name") {
+        "console.css" => ("text/css; charset=utf-8", console::STYLE),
+        "console.js" => ("text/javascript; charset=utf-8", console::SCRIPT),
+        "icon.svg" => ("image/svg+xml", console::ICON),
+        _ => return Err(ApiError::NotFound),
+    };
+    let mut answer = HttpResponse::Ok();
+    answer.insert_header((CONTENT_TYPE, kind));
+    if console::is_of_this_version(request.query_string()) {
+        answer.insert_header((CACHE_CONTROL, KEPT));
+    }
+    Ok(answer.body(text))
 }
 
 /// Answers with a page. The middleware adds the headers of pages.

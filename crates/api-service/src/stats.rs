@@ -10,7 +10,8 @@ use ledger::{OwnWebhook, Tally};
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
-use self::period::{Period, StatsQuery, step_length};
+use self::period::StatsQuery;
+pub(crate) use self::period::{Period, step_length};
 use crate::{
     http::{Answer, ApiError, Caller, Id, Parameters},
     webhooks,

@@ -8,11 +8,7 @@ use uuid::Uuid;
 
 use super::accepted;
 use crate::{
-    http::{
-        Answer, ApiError, Body, Caller, Checked, FromBody, Id, Trace,
-        fields::{Fields, event_type},
-        json::{Members, Need},
-    },
+    http::{Answer, ApiError, Body, Caller, Checked, Fields, FromBody, Id, Members, Need, Trace, fields::event_type},
     state::Rules,
     webhooks,
 };

@@ -11,19 +11,12 @@ use console::{Deliveries, DeliveryPage, Done, LogQuery, Paths, Range, WebhookFra
 use domain::{DeliveryId, WebhookId};
 use ledger::DeliveryFilter;
 
-use super::{
-    done,
-    form::{Form, faults},
-    html,
-    request::Asked,
-    stats,
-    webhook::framed,
-};
+use super::{Asked, Form, done, form::faults, framed, html, stats};
 use crate::{
     deliveries::{self, SEARCH_BUDGET, test_delivery},
     http::{
-        Answer, ApiError, Caller, Cursors, Id, Query, Trace, Violation,
-        fields::{Given, event_type, from_input},
+        Answer, ApiError, Caller, Cursors, Given, Id, Query, Trace, Violation,
+        fields::{event_type, from_input},
     },
     webhooks,
 };

@@ -4,11 +4,10 @@ use actix_web::http::StatusCode;
 use console::{Find, Found, Paths};
 use uuid::Uuid;
 
-use super::{html, request::Asked, see_other};
+use super::{Asked, html, see_other};
 use crate::{
     events::{self, explanation},
     http::{Answer, ApiError, Caller},
-    webhooks,
 };
 
 /// Answers with the fate of an event, or leads to the page of a delivery or a webhook.
@@ -32,15 +31,11 @@ async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, Found>, Api
     {
         return Ok(Ok(Paths::delivery(webhook.id(), delivery)));
     }
-    match webhooks::known(caller, id.into()).await {
-        Ok(_) => return Ok(Ok(Paths::webhook(id.into()))),
-        Err(ApiError::NotFound) => {}
-        Err(error) => return Err(error),
+    if caller.ledger.webhook_known(caller.admin.tenant, id.into()).await?.is_some() {
+        return Ok(Ok(Paths::webhook(id.into())));
     }
-    match webhooks::deleted(caller, id.into()).await {
-        Ok(webhook) => return Ok(Ok(Paths::of_webhook(webhook.id, "history"))),
-        Err(ApiError::NotFound) => {}
-        Err(error) => return Err(error),
+    if let Some(webhook) = caller.ledger.webhook_deleted(caller.admin.tenant, id.into()).await? {
+        return Ok(Ok(Paths::of_webhook(webhook.id, "history")));
     }
     match events::find(caller, id.into()).await {
         Ok(events) => Ok(Err(Found::Events(id.into(), events))),

@@ -16,11 +16,7 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::{
-    http::{
-        ApiError, Checked, LISTED, Violation,
-        fields::{Given, Source},
-        json,
-    },
+    http::{ApiError, Checked, Given, LISTED, Source, Violation, json},
     sessions::SessionId,
     state::State,
 };

@@ -5,7 +5,7 @@ use console::{History, Paths, Told, WebhookFrame};
 use domain::WebhookId;
 use ledger::Page;
 
-use super::{html, request::Asked, webhook::framed};
+use super::{Asked, framed, html};
 use crate::{
     http::{Answer, ApiError, Caller, Cursors, Id, cut},
     webhooks,

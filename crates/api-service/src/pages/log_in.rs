@@ -17,7 +17,7 @@ use ledger::{NewSession, Session, SessionHash};
 use time::{Duration, OffsetDateTime};
 use url::form_urlencoded;
 
-use super::{form::Fields, html, refresh::is_refresh, see_other};
+use super::{Fields, html, refresh::is_refresh, see_other};
 use crate::{
     http::{Answer, ApiError, list::LONGEST_QUERY},
     sessions::{self, ADMIN, Authentication, Target, cookie},

@@ -9,12 +9,9 @@ use ledger::{NewRecovery, Recoverable, Recovery};
 use uuid::Uuid;
 
 use super::{
-    done,
-    form::{Fields, Form, beginning, faults},
-    html,
-    request::Asked,
-    see_other,
-    webhook::framed,
+    Asked, Fields, Form, done,
+    form::{beginning, faults},
+    framed, html, see_other,
 };
 use crate::{
     http::{Answer, ApiError, Caller, Checked, Id},

@@ -8,12 +8,7 @@ use ring::digest::{SHA256, digest};
 use time::{Duration, OffsetDateTime};
 use uuid::{Builder, Uuid};
 
-use super::{
-    done,
-    form::{Fields, Form},
-    html,
-    request::Asked,
-};
+use super::{Asked, Fields, Form, done, html};
 use crate::{
     docs::RECEIVERS,
     http::{Answer, ApiError, Caller},

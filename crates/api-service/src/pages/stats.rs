@@ -6,10 +6,7 @@ use time::{OffsetDateTime, Time};
 
 use crate::{
     http::{ApiError, Caller},
-    stats::{
-        self, Counts,
-        period::{Period, step_length},
-    },
+    stats::{self, Counts, Period, step_length},
 };
 
 /// Returns the period of a range. Its last step is the step of `now`.

@@ -5,13 +5,7 @@ use console::{Done, Paths, Settings, WebhookForm, WebhookFrame};
 use domain::WebhookId;
 use ledger::{OwnWebhook, WebhookSettings};
 
-use super::{
-    done,
-    form::{Edited, Form},
-    html,
-    request::Asked,
-    see_other,
-};
+use super::{Asked, Form, done, form::Edited, html, see_other};
 use crate::{
     http::{Answer, ApiError, Caller, Id},
     webhooks,
@@ -20,11 +14,11 @@ use crate::{
 /// Finds a webhook whose log is kept, deleted or not, with the frame of its pages.
 pub(super) async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook, WebhookFrame), ApiError> {
     let own = webhooks::known(caller, id).await?;
-    match webhooks::find(caller, id).await {
-        Ok(webhook) => Ok((own, WebhookFrame::Live(Box::new(webhook)))),
-        Err(ApiError::NotFound) => Ok((own, WebhookFrame::Deleted(webhooks::deleted(caller, id).await?))),
-        Err(error) => Err(error),
-    }
+    let frame = match caller.ledger.webhook_find(caller.admin.tenant, id).await? {
+        Some(webhook) => WebhookFrame::Live(Box::new(webhook)),
+        None => WebhookFrame::Deleted(webhooks::deleted(caller, id).await?),
+    };
+    Ok((own, frame))
 }
 
 /// Answers with a webhook's settings.

@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use console::{Bar, Deleted, Health, Listed, Paths, Range, Webhooks};
 use ledger::{Page, Webhook};
 
-use super::{html, request::Asked, stats};
+use super::{Asked, html, stats};
 use crate::{
     http::{Answer, ApiError, Caller, Cursors, cut},
     stats::steps,

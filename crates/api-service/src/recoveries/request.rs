@@ -5,9 +5,8 @@ use time::OffsetDateTime;
 
 use crate::{
     http::{
-        Checked, FromBody,
-        fields::{Fields, Given, Source, boolean, distinct, string, timestamp, violation},
-        json::Members,
+        Checked, Fields, FromBody, Given, Members, Source,
+        fields::{boolean, distinct, string, timestamp, violation},
     },
     state::Rules,
 };

@@ -5,9 +5,8 @@ use ledger::WebhookSettings;
 
 use crate::{
     http::{
-        Checked, FromBody,
-        fields::{Fields, Given, Source, boolean, distinct, event_type, string, violation},
-        json::{Members, Need},
+        Checked, Fields, FromBody, Given, Members, Need, Source,
+        fields::{boolean, distinct, event_type, string, violation},
     },
     state::Rules,
 };
