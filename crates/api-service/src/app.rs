@@ -106,7 +106,7 @@ impl App {
     }
 
     /// Serves until `shutdown`, then finishes the requests under way within `shutdown.deadline`. If the database is
-    /// away at the start, requests wait in the listener's queue.
+    /// unavailable at the start, requests wait in the listener's queue.
     ///
     /// # Errors
     /// [`AppError`] when the schema is too old, the server fails, or a task panics that it needs.

@@ -84,7 +84,7 @@ enum Sessions {
 impl Authentication {
     /// Call it inside the runtime that will run the service. The back end `database` gets `at_once` connections of its
     /// own, so a look-up waits for no other work. A look-up holds its connection for `patience` at most, and waits half
-    /// as long for its turn.
+    /// as long for its permit.
     pub(crate) fn new(
         settings: &Settings,
         ledger: &Ledger,

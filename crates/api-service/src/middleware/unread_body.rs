@@ -23,7 +23,7 @@ use futures_util::Stream;
 pub(crate) async fn closes_connection(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<Answer>, Error> {
+) -> Result<ServiceResponse<BodyWithReader>, Error> {
     let mut reader = None;
     if request.chunked().unwrap_or(true) {
         let shared = Reader(Rc::new(RefCell::new(request.take_payload())));
@@ -31,16 +31,16 @@ pub(crate) async fn closes_connection(
         reader = Some(shared);
     }
     let response = next.call(request).await?.map_into_boxed_body();
-    Ok(response.map_body(|_, body| Answer { body, _reader: reader }))
+    Ok(response.map_body(|_, body| BodyWithReader { body, _reader: reader }))
 }
 
 /// The body of an answer, with the reader of its request's body.
-pub(crate) struct Answer {
+pub(crate) struct BodyWithReader {
     body: BoxBody,
     _reader: Option<Reader>,
 }
 
-impl MessageBody for Answer {
+impl MessageBody for BodyWithReader {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {
