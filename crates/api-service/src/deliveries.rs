@@ -15,7 +15,7 @@ use crate::{
     webhooks,
 };
 
-/// The time that the search for a page's entries may take: well below a request's.
+/// The time that the search for a page's entries may take: well below the time of a request.
 pub(crate) const SEARCH_BUDGET: Duration = Duration::from_millis(30);
 
 /// One delivery, with its body and every attempt.
@@ -85,8 +85,8 @@ pub(crate) async fn post_resend(
 
 /// Sends a delivery again, with the same id and body: the outbox relay publishes its job. The call is idempotent while
 /// the delivery waits for the first attempt of a run: two requests make one run. If the webhook is paused, the job is
-/// held. A delivery whose day ended `retention.keep` ago (`retention.bodies`, if that is shorter) or earlier is rejected: the
-/// day would go before the schedule ends. So is one whose body is gone.
+/// held. A delivery is rejected if its day ended `retention.keep` ago (`retention.bodies`, if that is shorter) or earlier, as
+/// the day would go before the schedule ends, and if its body is gone.
 pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
     let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept).await;
     let delivery = match resent.map_err(ApiError::of_change)? {
@@ -102,7 +102,7 @@ pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) 
     Ok(delivery)
 }
 
-/// Answers 202 with a delivery whose job is in the outbox, or published already.
+/// Answers 202 with a delivery. Its job is in the outbox, or published already.
 fn accepted(webhook: WebhookId, delivery: &Delivery) -> HttpResponse {
     let location = format!("/api/v1/webhooks/{webhook}/deliveries/{}/", delivery.id);
     HttpResponse::Accepted().insert_header((LOCATION, location)).json(view(webhook, delivery, true))

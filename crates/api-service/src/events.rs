@@ -31,7 +31,7 @@ fn event(id: EventId, event: &FoundEvent) -> Value {
     })
 }
 
-/// What became of the event at a webhook: a delivery, or the reason why there is none.
+/// The fate of the event at a webhook: a delivery, or the reason why there is none.
 fn at_webhook(at: &EventAtWebhook) -> Value {
     let absence = at.delivery.as_ref().err().copied();
     json!({

@@ -11,15 +11,16 @@ use super::{
 };
 use crate::state::{Rules, State};
 
-/// What a call reads from its body.
+/// A value that a call reads from its body.
 pub(crate) trait FromBody: Sized + 'static {
     const NEED: Need = Need::Required;
 
-    /// Checks every member and reports all violations at once.
+    /// Checks every member and reports all violations together.
     fn read(members: Members, rules: &Rules) -> Checked<Self>;
 }
 
-/// A body that was read and checked. It is a handler's last argument: a request with a malformed id is answered unread.
+/// A body that was read and checked. Functions have it as their last argument: a request with a malformed id is answered
+/// unread.
 pub(crate) struct Body<T>(pub(crate) T);
 
 /// A body without members, or none.

@@ -15,7 +15,7 @@ use ledger::LedgerError;
 
 use super::violation::Violation;
 
-/// What a handler answers.
+/// The result of a function that answers a request.
 pub(crate) type Answer = Result<HttpResponse, ApiError>;
 
 type BoxError = Box<dyn StdError + Send + Sync>;

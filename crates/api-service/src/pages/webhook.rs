@@ -11,7 +11,7 @@ use crate::{
     webhooks,
 };
 
-/// Finds a webhook whose log is kept, deleted or not, with the frame of its pages.
+/// Finds a webhook, deleted or not, as long as its log is kept, with the frame of its pages.
 pub(super) async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook, WebhookFrame), ApiError> {
     let own = webhooks::known(caller, id).await?;
     let frame = match caller.ledger.webhook_find(caller.admin.tenant, id).await? {
