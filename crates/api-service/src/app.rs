@@ -9,12 +9,13 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    authentication::Authentication,
-    brakes,
+    docs::Docs,
     metrics::Metrics,
     outbox::{Outbox, Wakes, relay::Relay},
+    pages::brakes,
     routes::Routes,
     server,
+    sessions::Authentication,
     state::State,
 };
 
@@ -105,7 +106,7 @@ impl App {
     }
 
     /// Serves until `shutdown`, then finishes the requests under way within `shutdown.deadline`. If the database is
-    /// away at the start, requests wait in the listener's queue.
+    /// unavailable at the start, requests wait in the listener's queue.
     ///
     /// # Errors
     /// [`AppError`] when the schema is too old, the server fails, or a task panics that it needs.
@@ -127,7 +128,8 @@ impl App {
         let (brakes, brake) = watch::channel(None);
         running.essential.spawn("brakes", brakes::watch(running.ledger.clone(), brakes, shutdown.clone()));
         let state = State::new(&settings, ledger, wakes, keys, brake);
-        let routes = Routes::new(state, authentication, metrics, running.traces.clone());
+        let docs = Docs::new(&settings.limits, state.most, settings.console.enabled);
+        let routes = Routes::new(state, docs, authentication, metrics, running.traces.clone());
         // In a box: the nested futures exceed the compiler's depth limit.
         let serving = Box::pin(serve(listener, routes, relay, &shutdown, settings.shutdown.deadline));
         let served = running.essential.run(serving).await.map_err(StartError::from)?;

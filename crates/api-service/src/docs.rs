@@ -1,16 +1,21 @@
-//! The API's description as texts: the OpenAPI document for programs, pages for people, and the contracts of messages.
+//! The API's description: the OpenAPI document for programs, pages for people, and the contracts of messages. It needs no
+//! session.
 
 mod posts;
 
 use std::collections::BTreeMap;
 
-use actix_web::web::Bytes;
+use actix_web::{
+    HttpResponse,
+    http::header,
+    web::{Bytes, Data, Path},
+};
 use console::Reference;
 use ledger::Most;
 use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
-use crate::problem::ApiError;
+use crate::http::{Answer, ApiError};
 
 /// Code that receives deliveries: the very files that the tests run.
 pub(crate) const RECEIVERS: [(&str, &str); 8] = [
@@ -46,7 +51,7 @@ impl Docs {
         let document = document(limits, most);
         let reference = Reference { document: &document, posts: &posts::posts(), receivers: &RECEIVERS, has_console };
         let pages = reference.pages().into_iter().map(|page| (page.name, page.html.into())).collect();
-        Self { json: format!("{document:#}\n").into(), pages, asyncapi: asyncapi().into() }
+        Self { json: format!("{document:#}\n").into(), pages, asyncapi: asyncapi_text().into() }
     }
 }
 
@@ -72,8 +77,50 @@ fn document(limits: &Limits, most: Most) -> Value {
 }
 
 /// The AsyncAPI document. Its references lead to where the schemas are served.
-fn asyncapi() -> String {
+fn asyncapi_text() -> String {
     include_str!("../../../proto-schemas/asyncapi.yaml").replace("$ref: './", "$ref: './schemas/")
+}
+
+/// The pages need their style sheet and nothing else: no script, no other server.
+const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
+
+/// `GET /api/v1/openapi.json`
+pub(crate) async fn openapi(docs: Data<Docs>) -> HttpResponse {
+    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/json")).body(docs.json.clone())
+}
+
+/// `GET /api/v1/asyncapi.yaml`: as text, which browsers show.
+pub(crate) async fn asyncapi(docs: Data<Docs>) -> HttpResponse {
+    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8")).body(docs.asyncapi.clone())
+}
+
+/// `GET /api/v1/schemas/{file}`
+pub(crate) async fn schema(file: Path<String>) -> Answer {
+    let (_, schema) = SCHEMAS.into_iter().find(|(name, _)| *name == *file).ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/schema+json")).body(schema))
+}
+
+/// `GET /api/v1/docs/`
+pub(crate) async fn overview(docs: Data<Docs>) -> Answer {
+    html(&docs, "")
+}
+
+/// `GET /api/v1/docs/{page}/`
+pub(crate) async fn page(docs: Data<Docs>, name: Path<String>) -> Answer {
+    html(&docs, &name)
+}
+
+fn html(docs: &Docs, name: &str) -> Answer {
+    let page = docs.pages.get(name).ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
+        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .body(page.clone()))
+}
+
+/// `GET /api/v1/docs/style.css`
+pub(crate) async fn style() -> HttpResponse {
+    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/css; charset=utf-8")).body(console::DOCS_STYLE)
 }
 
 #[cfg(test)]

@@ -1,25 +1,21 @@
 #![doc = include_str!("../README.md")]
 
-mod answer;
 mod app;
-mod authentication;
-mod brakes;
-mod caller;
-mod calls;
+mod deliveries;
 mod docs;
-mod handlers;
-mod methods;
+mod events;
+mod history;
+mod http;
 mod metrics;
+mod middleware;
 mod outbox;
 mod pages;
-mod problem;
-mod request;
-mod request_id;
+mod recoveries;
 mod routes;
 mod server;
-mod span;
+mod sessions;
 mod state;
-mod unread_body;
-mod violation;
+mod stats;
+mod webhooks;
 
 pub use app::{App, AppError, ONE_REQUEST};

@@ -14,7 +14,7 @@ const CROWDED_SLOW: u32 = 1_000;
 /// Recoveries wait while more messages than these wait on the bulk queue.
 const CROWDED_BULK: u32 = 10_000;
 
-/// Wakes the outbox relay of this process when a request has committed work for it. The relay also looks by itself, for
+/// Wakes the outbox relay of this process when a request has committed work for it. The relay also polls by itself, for
 /// the work of other processes.
 #[derive(Clone, Default)]
 pub(crate) struct Wakes {

@@ -1,26 +1,39 @@
 //! The console: its pages, for administrators in a browser. They call the same functions as the REST API.
 
-mod actions;
-mod assets;
+pub(crate) mod brakes;
 mod deleted;
+mod deliveries;
+mod find;
 mod form;
+mod history;
 mod log_in;
+pub(crate) mod problem;
+mod recoveries;
 mod refresh;
+mod register;
 mod request;
-mod views;
+mod stats;
+mod webhook;
+mod webhooks;
 
 use actix_web::{
-    HttpResponse, Resource,
+    HttpRequest, HttpResponse, Resource,
     http::{
         StatusCode,
-        header::{CONTENT_TYPE, LOCATION},
+        header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION},
     },
     middleware::from_fn,
     web::{self, ServiceConfig, post},
 };
+use console::Done;
 
+use self::{
+    form::{Fields, Form},
+    request::Asked,
+    webhook::framed,
+};
 use crate::{
-    methods::{get, nothing},
+    http::{Answer, ApiError, get, nothing},
     metrics::Metrics,
 };
 
@@ -33,29 +46,29 @@ pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
         .wrap(from_fn(deleted::leads_to_its_history))
         .wrap(from_fn(refresh::without_what_is_known))
         .wrap(from_fn(log_in::administrators_only))
-        .service(at("/").route(get().to(views::webhooks)))
-        .service(at("/deleted/").route(get().to(views::deleted)))
-        .service(at("/find/").route(get().to(views::find)))
+        .service(at("/").route(get().to(webhooks::list)))
+        .service(at("/deleted/").route(get().to(webhooks::list_deleted)))
+        .service(at("/find/").route(get().to(find::find)))
         .service(at("/logout/").route(post().to(log_in::log_out)))
-        .service(at("/register/").route(get().to(views::register)).route(post().to(actions::register)))
-        .service(at("/webhooks/{id}/").route(get().to(views::log)))
-        .service(at("/webhooks/{id}/deliveries/{delivery_id}/").route(get().to(views::delivery)))
-        .service(at("/webhooks/{id}/deliveries/{delivery_id}/body/").route(get().to(views::body)))
-        .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/").route(post().to(actions::resend)))
-        .service(at("/webhooks/{id}/history/").route(get().to(views::history)))
-        .service(at("/webhooks/{id}/settings/").route(get().to(views::settings)).route(post().to(actions::change)))
-        .service(at("/webhooks/{id}/recover/").route(get().to(views::recover)).route(post().to(actions::recover)))
-        .service(at("/webhooks/{id}/recoveries/{recovery_id}/").route(get().to(views::recovery)))
-        .service(at("/webhooks/{id}/test/").route(post().to(actions::test)))
-        .service(at("/webhooks/{id}/pause/").route(post().to(actions::pause)))
-        .service(at("/webhooks/{id}/activate/").route(post().to(actions::activate)))
-        .service(at("/webhooks/{id}/cancel/").route(post().to(actions::cancel)))
-        .service(at("/webhooks/{id}/delete/").route(post().to(actions::delete)))
+        .service(at("/register/").route(get().to(register::form)).route(post().to(register::register)))
+        .service(at("/webhooks/{id}/").route(get().to(deliveries::log)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/").route(get().to(deliveries::delivery)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/body/").route(get().to(deliveries::body)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/").route(post().to(deliveries::resend)))
+        .service(at("/webhooks/{id}/history/").route(get().to(history::history)))
+        .service(at("/webhooks/{id}/settings/").route(get().to(webhook::settings)).route(post().to(webhook::change)))
+        .service(at("/webhooks/{id}/recover/").route(get().to(recoveries::form)).route(post().to(recoveries::begin)))
+        .service(at("/webhooks/{id}/recoveries/{recovery_id}/").route(get().to(recoveries::progress)))
+        .service(at("/webhooks/{id}/test/").route(post().to(deliveries::test)))
+        .service(at("/webhooks/{id}/pause/").route(post().to(webhook::pause)))
+        .service(at("/webhooks/{id}/activate/").route(post().to(webhook::activate)))
+        .service(at("/webhooks/{id}/cancel/").route(post().to(webhook::cancel)))
+        .service(at("/webhooks/{id}/delete/").route(post().to(webhook::delete)))
         .default_service(web::to(nothing));
     let at = |path| self::at(metrics, "", path);
     config
         .service(at("/console").route(get().to(to_console)))
-        .service(at("/console/assets/{name}").route(get().to(assets::read)))
+        .service(at("/console/assets/{name}").route(get().to(asset)))
         .service(at("/console/login/").route(get().to(log_in::page)).route(post().to(log_in::log_in)))
         .service(console);
 }
@@ -72,12 +85,36 @@ async fn to_console() -> HttpResponse {
     see_other(console::Paths::HOME)
 }
 
-/// A page. Every answer gets the headers of pages.
+/// The addresses of this version change with the content, so a browser may keep that.
+const KEPT: &str = "public, max-age=31536000, immutable";
+
+/// Answers with the style sheet, the script or the icon.
+async fn asset(request: HttpRequest) -> Answer {
+    let (kind, text) = match request.match_info().query("name") {
+        "console.css" => ("text/css; charset=utf-8", console::STYLE),
+        "console.js" => ("text/javascript; charset=utf-8", console::SCRIPT),
+        "icon.svg" => ("image/svg+xml", console::ICON),
+        _ => return Err(ApiError::NotFound),
+    };
+    let mut answer = HttpResponse::Ok();
+    answer.insert_header((CONTENT_TYPE, kind));
+    if console::is_of_this_version(request.query_string()) {
+        answer.insert_header((CACHE_CONTROL, KEPT));
+    }
+    Ok(answer.body(text))
+}
+
+/// Answers with a page. The middleware adds the headers of pages.
 fn html(status: StatusCode, text: String) -> HttpResponse {
     HttpResponse::build(status).insert_header((CONTENT_TYPE, "text/html; charset=utf-8")).body(text)
 }
 
-/// Sends a browser on, by GET.
+/// Redirects a browser to a page that says what was done, so that a reload does nothing twice.
+fn done(path: &str, done: Done) -> HttpResponse {
+    see_other(&format!("{path}?done={}", done.as_str()))
+}
+
+/// Redirects a browser, by GET.
 fn see_other(path: &str) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((LOCATION, path)).finish()
 }

@@ -10,14 +10,16 @@ use actix_web::{
 use traces::Traces;
 
 use crate::{
-    answer::UNMATCHED,
-    authentication::{self, Authentication},
-    handlers::{deliveries, docs, event_types, events, history, recoveries, stats, test_deliveries, webhooks},
-    methods::{get, nothing},
+    deliveries::{self, test_delivery},
+    docs::{self, Docs},
+    events, history,
+    http::{ApiError, get, nothing},
     metrics::Metrics,
-    pages,
-    problem::ApiError,
+    middleware::UNMATCHED,
+    pages, recoveries,
+    sessions::{self, Authentication},
     state::State,
+    stats, webhooks,
 };
 
 const V1: &str = "/api/v1";
@@ -26,15 +28,23 @@ const V1: &str = "/api/v1";
 #[derive(Clone)]
 pub(crate) struct Routes {
     state: Data<State>,
+    docs: Data<Docs>,
     authentication: Data<Authentication>,
     metrics: Data<Metrics>,
     traces: Data<Traces>,
 }
 
 impl Routes {
-    pub(crate) fn new(state: State, authentication: Authentication, metrics: Metrics, traces: Traces) -> Self {
+    pub(crate) fn new(
+        state: State,
+        docs: Docs,
+        authentication: Authentication,
+        metrics: Metrics,
+        traces: Traces,
+    ) -> Self {
         Self {
             state: Data::new(state),
+            docs: Data::new(docs),
             authentication: Data::new(authentication),
             metrics: Data::new(metrics),
             traces: Data::new(traces),
@@ -43,13 +53,13 @@ impl Routes {
 
     /// Adds the routes, and what they share, to an application.
     pub(crate) fn configure(&self, config: &mut ServiceConfig) {
-        let Self { state, authentication, metrics, traces } = self.clone();
+        let Self { state, docs, authentication, metrics, traces } = self.clone();
         metrics.none_failed(UNMATCHED, ["GET", "POST"]);
         if state.console.enabled {
             pages::routes(config, &metrics);
         }
         table(config, &metrics);
-        config.app_data(state).app_data(authentication).app_data(metrics).app_data(traces);
+        config.app_data(state).app_data(docs).app_data(authentication).app_data(metrics).app_data(traces);
     }
 }
 
@@ -58,26 +68,28 @@ impl Routes {
 fn table(config: &mut ServiceConfig, metrics: &Metrics) {
     let at = |path, allowed| self::at(metrics, V1, path, allowed);
     let v1 = web::scope(V1)
-        .wrap(from_fn(authentication::admins_only))
-        .service(at("/webhooks/", "GET, HEAD, POST").route(get().to(webhooks::list)).route(post().to(webhooks::create)))
+        .wrap(from_fn(sessions::admins_only))
+        .service(at("/webhooks/", "GET, HEAD, POST").route(get().to(webhooks::list)).route(post().to(webhooks::post)))
         .service(
             at("/webhooks/{id}/", "GET, HEAD, PATCH, DELETE")
-                .route(get().to(webhooks::read))
-                .route(patch().to(webhooks::change))
+                .route(get().to(webhooks::get))
+                .route(patch().to(webhooks::patch))
                 .route(delete().to(webhooks::delete)),
         )
-        .service(at("/webhooks/{id}/test/", "POST").route(post().to(test_deliveries::create)))
+        .service(at("/webhooks/{id}/test/", "POST").route(post().to(test_delivery::post)))
         .service(at("/webhooks/{id}/deliveries/", "GET, HEAD").route(get().to(deliveries::list)))
-        .service(at("/webhooks/{id}/deliveries/{delivery_id}/", "GET, HEAD").route(get().to(deliveries::read)))
-        .service(at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(deliveries::resend)))
-        .service(at("/webhooks/{id}/recover/", "POST").route(post().to(recoveries::begin)))
-        .service(at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD").route(get().to(recoveries::read)))
-        .service(at("/webhooks/{id}/cancel/", "POST").route(post().to(webhooks::cancel)))
-        .service(at("/events/{event_id}/", "GET, HEAD").route(get().to(events::read)))
-        .service(at("/webhooks/{id}/stats/", "GET, HEAD").route(get().to(stats::read)))
-        .service(at("/webhooks/{id}/notices/", "GET, HEAD").route(get().to(history::notices)))
+        .service(at("/webhooks/{id}/deliveries/{delivery_id}/", "GET, HEAD").route(get().to(deliveries::get)))
+        .service(
+            at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(deliveries::post_resend)),
+        )
+        .service(at("/webhooks/{id}/recover/", "POST").route(post().to(recoveries::post)))
+        .service(at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD").route(get().to(recoveries::get)))
+        .service(at("/webhooks/{id}/cancel/", "POST").route(post().to(webhooks::post_cancel)))
+        .service(at("/events/{event_id}/", "GET, HEAD").route(get().to(events::get)))
+        .service(at("/webhooks/{id}/stats/", "GET, HEAD").route(get().to(stats::get)))
+        .service(at("/webhooks/{id}/notices/", "GET, HEAD").route(get().to(history::list_notices)))
         .service(at("/webhooks/{id}/history/", "GET, HEAD").route(get().to(history::list)))
-        .service(at("/event-types/", "GET, HEAD").route(get().to(event_types::list)))
+        .service(at("/event-types/", "GET, HEAD").route(get().to(events::list_types)))
         .default_service(web::to(nothing));
     let at = |path, allowed| self::at(metrics, "", path, allowed);
     config

@@ -13,7 +13,10 @@ use socket2::SockRef;
 use tokio::{net::TcpListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{answer, routes::Routes, unread_body};
+use crate::{
+    middleware::{self, unread_body},
+    routes::Routes,
+};
 
 /// How long a client may leave sent bytes unread before it loses its connection.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -51,7 +54,7 @@ pub(crate) async fn serve(
 
 fn start(listener: std::net::TcpListener, routes: Routes, deadline: Duration, unread: Duration) -> io::Result<Server> {
     let app = move || {
-        let answering = App::new().wrap(from_fn(answer::complete)).wrap(from_fn(unread_body::closes_connection));
+        let answering = App::new().wrap(from_fn(middleware::complete)).wrap(from_fn(unread_body::closes_connection));
         answering.configure(|config| routes.configure(config))
     };
     let server = HttpServer::new(app)

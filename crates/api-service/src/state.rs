@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! The state that all workers share.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use ledger::{Kept, Ledger, Most, SecretKeys};
 use service_kit::{Settings, settings::Limits};
 use tokio::sync::watch;
 
-use crate::{docs::Docs, outbox::Wakes};
+use crate::outbox::Wakes;
 
 /// How many deleted webhooks are kept for their logs, for each one that a tenant may have. The limit ends a loop of
 /// registrations and deletions.
 const DELETED: u32 = 10;
 
-/// Shared by all workers.
+/// The state.
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) wakes: Wakes,
@@ -27,7 +27,6 @@ pub(crate) struct State {
     pub(crate) kept: Kept,
     /// How long an attempt may take.
     pub(crate) attempt_timeout: Duration,
-    pub(crate) docs: Docs,
     pub(crate) console: service_kit::settings::Console,
     /// Why deliveries wait at present.
     pub(crate) brake: watch::Receiver<Option<console::Brake>>,
@@ -59,7 +58,6 @@ impl State {
             most: most(limits),
             kept: settings.retention.kept(),
             attempt_timeout: settings.egress.timeout,
-            docs: Docs::new(limits, most(limits), settings.console.enabled),
             console: settings.console.clone(),
             brake,
         }

@@ -7,7 +7,7 @@ use ledger::Delivery;
 use maud::{Markup, html};
 
 use crate::{
-    Fares, Frame, LogQuery, Paths, Tab, WebhookFrame,
+    Frame, LogQuery, Paths, Stats, Tab, WebhookFrame,
     times::{due, moment, relative},
 };
 
@@ -26,8 +26,8 @@ const STATES: [DeliveryState; 6] = [
 pub struct Deliveries {
     /// The webhook.
     pub webhook: WebhookFrame,
-    /// How it fared, unless it is deleted.
-    pub fares: Option<Fares>,
+    /// The statistics of the webhook, unless it is deleted.
+    pub stats: Option<Stats>,
     /// What is asked for.
     pub query: LogQuery,
     /// This page of the log.
@@ -42,7 +42,7 @@ impl Deliveries {
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
-            @if let Some(fares) = &self.fares { (fares.render(&self.query)) }
+            @if let Some(stats) = &self.stats { (stats.render(&self.query)) }
             section {
                 div.title { h2 #log { "Log" } p.fresh #fresh role="status" hidden { a href=(self.query.address("")) { "The log has changed: show it" } } }
                 (self.states())

@@ -1,4 +1,4 @@
-//! How a webhook fares, in words.
+//! The health of a webhook, in words.
 
 use ledger::{Backlog, Webhook};
 use maud::{Markup, html};

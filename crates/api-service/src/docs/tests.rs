@@ -10,12 +10,15 @@ use ledger::{Absence, Action, DeliveryFilter, LedgerError, Recoverable};
 
 use super::*;
 use crate::{
-    authentication::cross_site,
-    problem,
-    request::{Cursors, DEFAULT_LIMIT, LONGEST_QUERY, MAX_LIMIT, PATIENCE, Parameters, Query, StatsQuery},
+    http::{
+        self, Cursors, LISTED, Parameters, Query, Violation,
+        json::PATIENCE,
+        list::{DEFAULT_LIMIT, LONGEST_QUERY, MAX_LIMIT},
+    },
     routes::tests::{BOSS, JSON, ROUTES, allowed, ask, limits, path_of, routes},
+    sessions::cross_site,
     state::most,
-    violation::{LISTED, Violation},
+    stats::period::StatsQuery,
 };
 
 const BASE: &str = "/api/v1";
@@ -199,7 +202,7 @@ fn errors_are_described_as_they_are_answered() {
         for (_, example) in members(&response["content"]["application/problem+json"]["examples"]) {
             let value = &resolve(&document, example)["value"];
             let is_shown = |error: &&ApiError| {
-                let answered = problem::body::text(error, value["request_id"].as_str().unwrap());
+                let answered = http::problem::body::text(error, value["request_id"].as_str().unwrap());
                 serde_json::from_str::<Value>(&answered).unwrap() == *value
             };
             let error = errors.iter().find(is_shown).unwrap_or_else(|| panic!("no error is answered with {value:#}"));
@@ -408,7 +411,7 @@ fn schemas_of_data_are_those_of_the_catalogue() {
 
 #[test]
 fn every_reference_of_asyncapi_into_a_file_leads_to_a_schema_that_is_served() {
-    let asyncapi = asyncapi();
+    let asyncapi = asyncapi_text();
     let references: Vec<_> = asyncapi.split("$ref: './").skip(1).map(|rest| rest.split('\'').next()).collect();
     let served = SCHEMAS.map(|(name, _)| format!("schemas/{name}"));
     assert_eq!(references.len(), served.len());

@@ -13,17 +13,17 @@ use tokio_util::sync::CancellationToken;
 use super::{Outbox, Wakes};
 use crate::metrics::Metrics;
 
-/// How often the relay wakes by itself.
-const LOOK: Duration = Duration::from_secs(1);
-/// The same for held jobs. It is short, so that few jobs are published together and delay no others.
-const LOOK_AT_HELD: Duration = Duration::from_millis(250);
+/// The interval at which the relay polls the ledger without a request.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The poll interval of held jobs. It is short, so that few jobs are published together and delay no others.
+const HELD_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The most jobs of the outbox in a batch.
 const BATCH: u16 = 200;
 /// Steps of one recovery per second, roughly (the rate is exact), and the maximum of deliveries in a step.
 const STEPS_PER_SECOND: u16 = 4;
 const PER_STEP: u16 = 1_000;
 /// The pause between two steps of one cancellation, which leaves the database to other work.
-const BREATH: Duration = Duration::from_millis(50);
+const CANCELLATION_PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) struct Relay {
     pub(crate) ledger: Ledger,
@@ -61,7 +61,7 @@ impl Relay {
 
     async fn publish_outbox(&self, shutdown: &CancellationToken) {
         let mut health = Health::default();
-        while woken(&self.wakes.jobs, LOOK, shutdown).await {
+        while woken(&self.wakes.jobs, POLL_INTERVAL, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
                 let leased = self.ledger.outbox_lease(BATCH).await;
                 let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
@@ -74,7 +74,7 @@ impl Relay {
 
     async fn publish_notices(&self, shutdown: &CancellationToken) {
         let mut health = Health::default();
-        while shutdown.run_until_cancelled(sleep(LOOK)).await.is_some() {
+        while shutdown.run_until_cancelled(sleep(POLL_INTERVAL)).await.is_some() {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
                 let leased = self.ledger.notices_lease(BATCH).await;
                 let Some(notices) = health.of("notices", leased).filter(|notices| !notices.is_empty()) else {
@@ -94,9 +94,9 @@ impl Relay {
     /// Takes the due steps of one kind of work, for all webhooks.
     async fn steps(&self, work: Work, poke: &Notify, shutdown: &CancellationToken) {
         let pace = work.pace(self.recover_per_second);
-        let (mut health, mut wait, mut turn) = (Health::default(), work.look(), None);
+        let (mut health, mut wait, mut turn) = (Health::default(), work.poll_interval(), None);
         while woken(poke, wait, shutdown).await {
-            wait = work.look();
+            wait = work.poll_interval();
             while !shutdown.is_cancelled() {
                 let step = self.step(work, pace, &mut turn).await;
                 let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
@@ -130,7 +130,7 @@ impl Relay {
     /// Updates the tasks' metric.
     async fn count(&self, shutdown: &CancellationToken) {
         let mut health = Health::default();
-        while shutdown.run_until_cancelled(sleep(LOOK)).await.is_some() {
+        while shutdown.run_until_cancelled(sleep(POLL_INTERVAL)).await.is_some() {
             if let Some(running) = health.of("tasks", self.ledger.tasks_count().await) {
                 self.metrics.tasks(running);
             }
@@ -177,21 +177,21 @@ impl Work {
         }
     }
 
-    /// The pause between two looks for this work.
-    const fn look(self) -> Duration {
+    /// Returns the pause between two polls for this work.
+    const fn poll_interval(self) -> Duration {
         match self {
-            Self::Wake => LOOK_AT_HELD,
-            Self::Cancel | Self::Recover => LOOK,
+            Self::Wake => HELD_POLL_INTERVAL,
+            Self::Cancel | Self::Recover => POLL_INTERVAL,
         }
     }
 
     /// Work that publishes jobs keeps to a rate that a receiver can take right after its repair.
     fn pace(self, per_second: u16) -> Pace {
         match self {
-            Self::Cancel => Pace { most: u16::MAX, pause: BREATH },
+            Self::Cancel => Pace { most: u16::MAX, pause: CANCELLATION_PAUSE },
             Self::Recover => Pace::of(per_second),
             // The ledger knows when more of a webhook's held jobs are due.
-            Self::Wake => Pace { most: per_second, pause: LOOK_AT_HELD },
+            Self::Wake => Pace { most: per_second, pause: HELD_POLL_INTERVAL },
         }
     }
 }

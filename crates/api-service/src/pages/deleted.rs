@@ -9,8 +9,11 @@ use actix_web::{
 use console::Paths;
 use domain::WebhookId;
 
-use super::see_other;
-use crate::{authentication::is_refresh, caller::Caller, calls::webhooks, problem::ApiError};
+use super::{refresh::is_refresh, see_other};
+use crate::{
+    http::{ApiError, Caller},
+    webhooks,
+};
 
 /// Leads to the webhook's history, which says that it is deleted, instead of a page that says that nothing is here. A
 /// refresh is answered 404: a redirect would not show its reason.

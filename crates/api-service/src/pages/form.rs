@@ -16,11 +16,9 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::{
-    authentication::SessionId,
-    problem::ApiError,
-    request::{Checked, Given, Source, read_body},
+    http::{ApiError, Checked, Given, LISTED, Source, Violation, json},
+    sessions::SessionId,
     state::State,
-    violation::{LISTED, Violation},
 };
 
 /// How many characters of a field are shown again, and the bytes of what was shown at first.
@@ -160,7 +158,7 @@ impl FromRequest for Fields {
             if !kind.starts_with("application/x-www-form-urlencoded") {
                 return Err(ApiError::StaleForm.into());
             }
-            let body = read_body(request.headers(), payload, state.body_limit).await?;
+            let body = json::read(request.headers(), payload, state.body_limit).await?;
             Ok(Self::parse(&body))
         })
     }

@@ -17,11 +17,10 @@ use ledger::{NewSession, Session, SessionHash};
 use time::{Duration, OffsetDateTime};
 use url::form_urlencoded;
 
-use super::{form::Fields, html, see_other};
+use super::{Fields, html, refresh::is_refresh, see_other};
 use crate::{
-    authentication::{self, ADMIN, Authentication, Target, cookie, is_refresh},
-    problem::{Answer, ApiError},
-    request::LONGEST_QUERY,
+    http::{Answer, ApiError, list::LONGEST_QUERY},
+    sessions::{self, ADMIN, Authentication, Target, cookie},
     state::State,
 };
 
@@ -48,7 +47,7 @@ pub(super) async fn administrators_only(
         }
         error => request.error_response(error),
     };
-    authentication::admit(&authentication, Target::Console, request, next, refuse).await
+    sessions::admit(&authentication, Target::Console, request, next, refuse).await
 }
 
 /// Where to log in, with the way back.

@@ -1,7 +1,7 @@
 //! Refreshes of an open page: one that would show the same is answered without it.
 
 use actix_web::{
-    Error,
+    Error, HttpRequest,
     body::{BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -12,7 +12,14 @@ use actix_web::{
 };
 use ring::digest::{SHA256, digest};
 
-use crate::authentication::is_refresh;
+/// The header of the console's refreshes.
+const REFRESH: &str = "x-refresh";
+
+/// Returns true if the console asks for what an open page shows.
+pub(super) fn is_refresh(request: &HttpRequest) -> bool {
+    let is_console = request.path().starts_with("/console/") && request.method().is_safe();
+    is_console && request.headers().contains_key(REFRESH)
+}
 
 /// Answers 304 to a refresh if the page is what its client has.
 pub(super) async fn without_what_is_known(

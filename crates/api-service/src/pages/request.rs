@@ -7,7 +7,7 @@ use console::{Done, Frame};
 use time::OffsetDateTime;
 
 use super::form::{Fields, token};
-use crate::{caller::Caller, problem::ApiError, request::LONGEST_QUERY};
+use crate::http::{ApiError, Caller, list::LONGEST_QUERY};
 
 /// The frame of the page that is answered, and what its query string asks for.
 pub(super) struct Asked {

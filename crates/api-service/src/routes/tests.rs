@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 use super::*;
-use crate::{answer, docs::Docs, outbox::Wakes, request::LONGEST_QUERY, state::Rules};
+use crate::{docs::Docs, http::list::LONGEST_QUERY, middleware, outbox::Wakes, state::Rules};
 
 const LIST: &str = "/api/v1/webhooks/";
 const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
@@ -55,12 +55,12 @@ pub(crate) fn routes() -> Routes {
         most: crate::state::most(&limits()),
         kept: settings().retention.kept(),
         attempt_timeout: std::time::Duration::from_secs(10),
-        docs: DOCS.get_or_init(|| Docs::new(&limits(), crate::state::most(&limits()), true)).clone(),
         console: settings().console,
         brake: tokio::sync::watch::channel(None).1,
     };
     let authentication = Authentication::knowing([("boss", session("admin")), ("clerk", session("sales"))]);
-    Routes::new(state, authentication, Metrics::register(&mut Registry::default()), Traces::default())
+    let docs = DOCS.get_or_init(|| Docs::new(&limits(), crate::state::most(&limits()), true)).clone();
+    Routes::new(state, docs, authentication, Metrics::register(&mut Registry::default()), Traces::default())
 }
 
 /// The default limits.
@@ -103,7 +103,7 @@ impl Answer {
 }
 
 pub(crate) async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'static str) -> Answer {
-    let app = App::new().wrap(from_fn(answer::complete)).configure(|config| routes().configure(config));
+    let app = App::new().wrap(from_fn(middleware::complete)).configure(|config| routes().configure(config));
     let app = init_service(app).await;
     let mut request = TestRequest::with_uri(path).method(method).set_payload(body);
     for header in headers {
@@ -339,7 +339,7 @@ async fn the_first_error_of_each_route_counts() {
     ROUTES.take();
     let mut registry = Registry::default();
     let routes = Routes { metrics: Data::new(Metrics::register(&mut registry)), ..routes() };
-    let answering = App::new().wrap(from_fn(answer::complete)).configure(|config| routes.configure(config));
+    let answering = App::new().wrap(from_fn(middleware::complete)).configure(|config| routes.configure(config));
     let app = init_service(answering).await;
     let before = errors(&registry);
     assert!(before.values().all(|value| value == "0"));

@@ -1,4 +1,4 @@
-//! How webhooks fare, what administrators are told, and who did what.
+//! Statistics, notices and the history of webhooks.
 use std::{collections::BTreeSet, time::Duration};
 
 use end_to_end::{

@@ -1,0 +1,140 @@
+//! `/api/v1/webhooks/{id}/deliveries/`: the delivery log. It shows past attempts and the next one.
+
+mod filter;
+pub(crate) mod test_delivery;
+
+use std::time::Duration;
+
+use actix_web::{HttpResponse, http::header::LOCATION};
+use domain::{DeliveryId, WebhookId, time_text::written};
+use ledger::{Attempt, Delivery, DeliveryFilter, OwnWebhook, Resend};
+use serde_json::{Value, json};
+
+use crate::{
+    http::{Answer, ApiError, Body, Caller, Id, List, Query},
+    webhooks,
+};
+
+/// The time that the search for a page's entries may take: well below the time of a request.
+pub(crate) const SEARCH_BUDGET: Duration = Duration::from_millis(30);
+
+/// One delivery, with its body and every attempt.
+pub(crate) struct Detail {
+    pub(crate) delivery: Delivery,
+    /// `None` if it has expired.
+    pub(crate) body: Option<Vec<u8>>,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+/// Answers with the deliveries of a webhook, deleted or not, newest event first. An unknown webhook counts before a
+/// faulty query.
+pub(crate) async fn list(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    query: Result<Query<DeliveryId, DeliveryFilter>, ApiError>,
+) -> Answer {
+    let webhook = webhooks::known(&caller, webhook).await?;
+    let Query(page, filter, cursors) = query?;
+    let page = caller.ledger.delivery_list(webhook, filter, page, SEARCH_BUDGET).await?;
+    let next_cursor = page.next.map(|last| cursors.after(last.as_uuid()));
+    let bodies = caller.ledger.bodies_find(&page.deliveries).await?;
+    let view = |delivery: &Delivery| view(webhook.id(), delivery, bodies.contains(&delivery.id));
+    let data = page.deliveries.iter().map(view).collect();
+    Ok(HttpResponse::Ok().json(List { data, next_cursor }))
+}
+
+/// Answers with one delivery, its request and every attempt.
+pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> Answer {
+    let webhook = webhooks::known(&caller, webhook).await?;
+    let Detail { delivery, body, attempts } = find(&caller, webhook, id).await?;
+    let mut detail = view(webhook.id(), &delivery, body.is_some());
+    // Each attempt has its own signature, which is not stored.
+    let headers = json!({
+        "Content-Type": "application/json",
+        "X-Service-Webhook-Id": id,
+        "X-Service-Event": delivery.event_type,
+    });
+    detail["request"] =
+        json!({"method": "POST", "headers": headers, "body": body.as_deref().map(String::from_utf8_lossy)});
+    detail["attempt_log"] = attempts.iter().map(attempt).collect();
+    detail["is_attempt_log_complete"] = (attempts.len() >= usize::from(delivery.attempts)).into();
+    Ok(HttpResponse::Ok().json(detail))
+}
+
+/// Finds one delivery.
+pub(crate) async fn find(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> Result<Detail, ApiError> {
+    let mut delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    let body = caller.ledger.body_find(caller.admin.tenant, &delivery).await?;
+    let attempts = caller.ledger.attempt_list(id).await?;
+    // An attempt that was recorded between the two reads has changed the delivery.
+    if attempts.last().is_some_and(|last| last.attempt > delivery.attempts) {
+        delivery = caller.ledger.delivery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    }
+    Ok(Detail { delivery, body, attempts })
+}
+
+/// Sends a delivery again, in a fresh run of the schedule. A faulty body counts before an unknown webhook.
+pub(crate) async fn post_resend(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    Id(id): Id<DeliveryId>,
+    Body(()): Body<()>,
+) -> Answer {
+    Ok(accepted(webhook, &resend(&caller, webhook, id).await?))
+}
+
+/// Sends a delivery again, with the same id and body: the outbox relay publishes its job. The call is idempotent while
+/// the delivery waits for the first attempt of a run: two requests make one run. If the webhook is paused, the job is
+/// held. A delivery is rejected if its day ended `retention.keep` ago (`retention.bodies`, if that is shorter) or earlier, as
+/// the day would go before the schedule ends, and if its body is gone.
+pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
+    let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept).await;
+    let delivery = match resent.map_err(ApiError::of_change)? {
+        Resend::NotFound => return Err(ApiError::NotFound),
+        Resend::TooOld => return Err(ApiError::TooOld),
+        Resend::BodyExpired => return Err(ApiError::BodyExpired),
+        Resend::TooOften => return Err(ApiError::TooOften),
+        Resend::Cancelling => return Err(ApiError::Cancelling),
+        Resend::Accepted(delivery) => delivery,
+    };
+    caller.wakes.jobs.notify_one();
+    tracing::info!(delivery = %id, %webhook, tenant = %caller.admin.tenant, "a delivery is sent again");
+    Ok(delivery)
+}
+
+/// Answers 202 with a delivery. Its job is in the outbox, or published already.
+fn accepted(webhook: WebhookId, delivery: &Delivery) -> HttpResponse {
+    let location = format!("/api/v1/webhooks/{webhook}/deliveries/{}/", delivery.id);
+    HttpResponse::Accepted().insert_header((LOCATION, location)).json(view(webhook, delivery, true))
+}
+
+fn view(webhook: WebhookId, delivery: &Delivery, has_body: bool) -> Value {
+    json!({
+        "id": delivery.id,
+        "webhook_id": webhook,
+        "event_id": delivery.event,
+        "event_type": delivery.event_type,
+        "is_test": delivery.is_test,
+        "state": delivery.state.as_str(),
+        "attempts": delivery.attempts,
+        "created_at": written(delivery.created_at),
+        "occurred_at": written(delivery.occurred_at()),
+        "first_failed_at": delivery.first_failed_at.and_then(written),
+        "next_attempt_at": delivery.next_attempt_at.and_then(written),
+        "is_body_expired": !has_body,
+    })
+}
+
+fn attempt(attempt: &Attempt) -> Value {
+    json!({
+        "attempt": attempt.attempt,
+        "url": attempt.url,
+        "started_at": written(attempt.started_at),
+        "duration_ms": u64::try_from(attempt.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "outcome": attempt.outcome.as_str(),
+        "status": attempt.status,
+        "error": attempt.error,
+        "response_body": String::from_utf8_lossy(&attempt.answer_head),
+        "signed_at": written(attempt.signed_at),
+    })
+}

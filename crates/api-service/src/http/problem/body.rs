@@ -1,0 +1,116 @@
+//! Problem details (RFC 9457).
+
+use serde::Serialize;
+
+use super::ApiError;
+use crate::http::violation::{LISTED, Violation};
+
+/// The type is `about:blank`: only the status describes it, and its phrase is the title. `code` is more precise.
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    code: &'static str,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<&'a [Violation]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_errors: Option<usize>,
+    request_id: &'a str,
+}
+
+/// The body of an error.
+pub(crate) fn text(error: &ApiError, request_id: &str) -> String {
+    let (status, code) = error.kind();
+    let violations = error.violations();
+    let more = violations.map_or(0, |violations| violations.len().saturating_sub(LISTED));
+    let problem = Problem {
+        kind: "about:blank",
+        title: status.canonical_reason().unwrap_or_default(),
+        status: status.as_u16(),
+        code,
+        detail: error.to_string(),
+        errors: violations.map(|violations| &violations[..violations.len().min(LISTED)]),
+        more_errors: (more > 0).then_some(more),
+        request_id,
+    };
+    // Strings and numbers can always be serialized.
+    serde_json::to_string(&problem).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ledger::LedgerError;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rendered(error: &ApiError) -> Value {
+        serde_json::from_str(&text(error, "r-1")).unwrap()
+    }
+
+    #[test]
+    fn every_faulty_field_is_listed() {
+        let violations =
+            vec![Violation::new("name", "required", "is missing"), Violation::new("events[1]", "empty", "is empty")];
+        let problem = rendered(&ApiError::Fields(violations));
+        assert_eq!((&problem["status"], &problem["code"]), (&json!(422), &json!("validation_failed")));
+        assert_eq!(
+            problem["errors"],
+            json!([{"field": "name", "code": "required", "message": "is missing"},
+                   {"field": "events[1]", "code": "empty", "message": "is empty"}])
+        );
+    }
+
+    #[test]
+    fn of_many_faults_the_first_are_listed_and_the_others_counted() {
+        for (count, more) in [(LISTED, Value::Null), (LISTED + 1, json!(1)), (30_000, json!(30_000 - LISTED))] {
+            let violations =
+                (0..count).map(|index| Violation::new(format!("events[{index}]"), "wrong_type", "is wrong"));
+            let problem = rendered(&ApiError::Fields(violations.collect()));
+            assert_eq!(problem["errors"].as_array().unwrap().len(), LISTED);
+            assert_eq!((&problem["errors"][19]["field"], &problem["more_errors"]), (&json!("events[19]"), &more));
+        }
+    }
+
+    #[test]
+    fn malformed_json_is_located() {
+        let error = serde_json::from_str::<Value>("{\n  oops").unwrap_err();
+        let detail = rendered(&ApiError::MalformedJson(error))["detail"].to_string();
+        assert!(detail.contains("at line 2 column 3"), "{detail}");
+    }
+
+    #[test]
+    fn a_change_that_is_not_confirmed_may_have_been_made_and_one_without_a_connection_was_not() {
+        let timeout = || LedgerError::Timeout(Duration::from_secs(1));
+        let not_had = || LedgerError::Unavailable("no connection in time".into());
+        for (error, may_be_made) in [
+            (ApiError::of_change(timeout()), true),
+            (ApiError::of_change(not_had()), false),
+            (ApiError::from(timeout()), false),
+        ] {
+            let problem = rendered(&error);
+            let code = if may_be_made { "unconfirmed" } else { "unavailable" };
+            assert_eq!((&problem["status"], &problem["code"]), (&json!(503), &json!(code)));
+            assert_eq!(error.header().is_none(), may_be_made, "Retry-After asks for a repetition");
+            let detail = problem["detail"].as_str().unwrap();
+            assert_eq!(detail.contains("may have been made"), may_be_made, "{detail}");
+            assert_eq!(detail.contains("try again in a few seconds"), !may_be_made, "{detail}");
+        }
+    }
+
+    #[test]
+    fn what_is_unexpected_tells_the_client_nothing() {
+        let errors =
+            [LedgerError::Unreadable { column: "webhooks.events" }, LedgerError::Timeout(Duration::from_secs(30))];
+        let [unreadable, timeout] = errors.map(|error| rendered(&error.into()));
+        assert_eq!((&unreadable["status"], &unreadable["code"]), (&json!(500), &json!("internal_error")));
+        assert_eq!((&timeout["status"], &timeout["code"]), (&json!(503), &json!("unavailable")));
+        assert!(!unreadable.to_string().contains("webhooks.events"), "{unreadable}");
+        assert!(!timeout.to_string().contains("30"), "{timeout}");
+    }
+}

@@ -1,0 +1,90 @@
+//! The registration of a webhook.
+
+use actix_web::{HttpResponse, http::StatusCode};
+use console::{Done, Fault, Frame, Paths, Registered, WebhookForm};
+use domain::{WebhookId, visible};
+use ledger::{Actor, Webhook};
+use ring::digest::{SHA256, digest};
+use time::{Duration, OffsetDateTime};
+use uuid::{Builder, Uuid};
+
+use super::{Asked, Fields, Form, done, html};
+use crate::{
+    docs::RECEIVERS,
+    http::{Answer, ApiError, Caller},
+    webhooks::{self, settings},
+};
+
+/// The longest time that a form of registration may be open.
+const OPEN: Duration = Duration::days(2);
+
+/// Answers with the form that registers a webhook.
+pub(super) async fn form(_: Caller, asked: Asked) -> Answer {
+    Ok(html(StatusCode::OK, WebhookForm::default().registration(&asked.frame, Uuid::now_v7())))
+}
+
+/// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
+pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer {
+    let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
+    let settings = match settings::registration(&*form, &caller.rules) {
+        Ok(settings) => settings,
+        Err(violations) => {
+            let again = form.filled_in(violations);
+            return Ok(html(StatusCode::UNPROCESSABLE_ENTITY, again.registration(&asked.frame, number)));
+        }
+    };
+    let mut wanted = settings.clone();
+    let id = id_of_form(&caller.admin, number);
+    match webhooks::register(&caller, id, settings).await {
+        Ok((webhook, secret)) => {
+            let page = Registered { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
+            Ok(html(StatusCode::OK, page.render(&asked.frame)))
+        }
+        Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
+            Ok(Webhook { settings: registered, .. }) => {
+                wanted.is_active = registered.is_active;
+                match wanted.changes(&registered).is_empty() {
+                    true => Ok(done(&Paths::webhook(id), Done::Registered)),
+                    false => Ok(filled_in_anew(&asked.frame, &form, &registered.name)),
+                }
+            }
+            Err(ApiError::NotFound) => Ok(done(&Paths::webhook(id), Done::Registered)),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Answers with a form that has registered a webhook and was filled in anew, with another number.
+fn filled_in_anew(frame: &Frame, form: &Fields, registered: &str) -> HttpResponse {
+    let mut again = form.filled_in(Vec::new());
+    again.faults.push(Fault {
+        field: String::new(),
+        message: format!(
+            "This form has registered the webhook {} already. Press Register to register this one too.",
+            visible(registered)
+        ),
+    });
+    html(StatusCode::CONFLICT, again.registration(frame, Uuid::now_v7()))
+}
+
+/// Returns the id of the webhook that a form registers, the same for each post of the form. Nobody can choose the id of
+/// another tenant's webhook by it.
+fn id_of_form(admin: &Actor, form: Uuid) -> WebhookId {
+    let mine = digest(&SHA256, &[admin.tenant.as_uuid().as_bytes().as_slice(), form.as_bytes()].concat());
+    let mut bytes = *form.as_bytes();
+    bytes[6..].copy_from_slice(&mine.as_ref()[..10]);
+    Builder::from_bytes(bytes)
+        .with_version(uuid::Version::SortRand)
+        .with_variant(uuid::Variant::RFC4122)
+        .into_uuid()
+        .into()
+}
+
+fn is_recent(form: &Uuid) -> bool {
+    let made = form.get_timestamp().and_then(|made| {
+        let (seconds, _) = made.to_unix();
+        OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()
+    });
+    made.is_some_and(|made| (OffsetDateTime::now_utc() - made).abs() < OPEN)
+}

@@ -1,0 +1,92 @@
+//! `/api/v1/webhooks/{id}/recover/`: recoveries. The outbox relay resends deliveries that were dropped or skipped in a
+//! period.
+
+pub(crate) mod request;
+
+use actix_web::{HttpResponse, http::header::LOCATION};
+use domain::{WebhookId, time_text::written};
+use ledger::{NewRecovery, Recover, RecoverableCount, Recovery};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use self::request::RecoveryRequest;
+use crate::{
+    http::{Answer, ApiError, Body, Caller, Id},
+    webhooks,
+};
+
+/// The result of a request to recover.
+pub(crate) enum Beginning {
+    /// This recovery has begun.
+    Begun(Recovery),
+    /// This recovery was running already, and no other one has begun.
+    Running(Recovery),
+}
+
+/// Begins a recovery, or answers only with how many deliveries one would send.
+pub(crate) async fn post(caller: Caller, Id(webhook): Id<WebhookId>, Body(request): Body<RecoveryRequest>) -> Answer {
+    let wanted = match request {
+        RecoveryRequest::Recover(wanted) => wanted,
+        RecoveryRequest::Count(wanted) => {
+            let counted = count(&caller, webhook, &wanted).await?;
+            return Ok(HttpResponse::Ok().json(json!({"count": counted.count, "is_exact": counted.is_exact})));
+        }
+    };
+    let path = |recovery: &Recovery| format!("/api/v1/webhooks/{webhook}/recover/{}/", recovery.id);
+    match begin(&caller, webhook, &wanted).await? {
+        Beginning::Begun(recovery) => {
+            Ok(HttpResponse::Accepted().insert_header((LOCATION, path(&recovery))).json(view(&recovery)))
+        }
+        Beginning::Running(recovery) => Err(ApiError::Recovering(path(&recovery))),
+    }
+}
+
+/// Begins a recovery, or finds the one that is running.
+pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Beginning, ApiError> {
+    let made = caller
+        .ledger
+        .recovery_create(&caller.admin, webhook, wanted, caller.kept.bodies)
+        .await
+        .map_err(ApiError::of_change)?;
+    let recovery = match made {
+        Recover::NotFound => return Err(ApiError::NotFound),
+        Recover::Cancelling => return Err(ApiError::Cancelling),
+        Recover::BodiesExpired => return Err(ApiError::BodyExpired),
+        Recover::Running(recovery) => return Ok(Beginning::Running(recovery)),
+        Recover::Begun(recovery) => recovery,
+    };
+    caller.wakes.recoveries.notify_one();
+    tracing::info!(recovery = %recovery.id, %webhook, tenant = %caller.admin.tenant, "deliveries are recovered");
+    Ok(Beginning::Begun(recovery))
+}
+
+/// Counts the deliveries that a recovery would resend.
+pub(crate) async fn count(
+    caller: &Caller,
+    webhook: WebhookId,
+    wanted: &NewRecovery,
+) -> Result<RecoverableCount, ApiError> {
+    let counted = caller.ledger.recoverable_count(caller.admin.tenant, webhook, wanted, caller.kept.bodies).await?;
+    counted.ok_or(ApiError::NotFound)
+}
+
+/// Answers with a recovery's progress.
+pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>) -> Answer {
+    let webhook = webhooks::known(&caller, webhook).await?;
+    let recovery = caller.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
+    Ok(HttpResponse::Ok().json(view(&recovery)))
+}
+
+/// A recovery and its progress.
+fn view(recovery: &Recovery) -> Value {
+    json!({
+        "id": recovery.id,
+        "since": written(recovery.since),
+        "until": recovery.until.and_then(written),
+        "states": recovery.states.iter().map(|state| state.as_str()).collect::<Value>(),
+        "state": if recovery.finished_at.is_some() { "done" } else { "running" },
+        "resent": recovery.resent,
+        "created_at": written(recovery.created_at),
+        "finished_at": recovery.finished_at.and_then(written),
+    })
+}

@@ -1,0 +1,166 @@
+//! `/api/v1/webhooks/` (specification, sections 4.1 and 4.2): the calls of the REST API, and the functions that these
+//! share with the console's pages.
+
+pub(crate) mod settings;
+
+use actix_web::{HttpResponse, http::header::LOCATION};
+use domain::{WebhookId, time_text::written};
+use ledger::{
+    Backlog, Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookHealth,
+    WebhookSettings,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use signing::SigningSecret;
+use uuid::Uuid;
+
+use self::settings::Change;
+use crate::http::{Answer, ApiError, Body, Caller, Checked, Id, List, Query, cut};
+
+/// Answers with the tenant's webhooks and their health, oldest first.
+pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, (), cursors): Query<WebhookId>) -> Answer {
+    // One more than asked for shows whether there is a next page.
+    let listed = caller.ledger.webhook_list(caller.admin.tenant, Page { after, limit: limit + 1 }).await?;
+    let (listed, next_cursor) = cut(listed, limit, cursors, |webhook| webhook.id.as_uuid());
+    Ok(HttpResponse::Ok().json(List { data: listed.iter().map(view).collect(), next_cursor }))
+}
+
+/// Registers a webhook. Only this answer holds its secret.
+pub(crate) async fn post(caller: Caller, Body(settings): Body<WebhookSettings>) -> Answer {
+    let id = WebhookId::from(Uuid::now_v7());
+    let (webhook, secret) = register(&caller, id, settings).await?;
+    let mut created = view(&webhook);
+    created["signing_secret"] = secret.expose().into();
+    Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
+}
+
+/// Registers a webhook, and returns its secret with it.
+pub(crate) async fn register(
+    caller: &Caller,
+    id: WebhookId,
+    settings: WebhookSettings,
+) -> Result<(Webhook, SigningSecret), ApiError> {
+    let tenant = caller.admin.tenant;
+    let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
+    let secret =
+        caller.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
+    let new = NewWebhook { id, settings, secret };
+    let webhook =
+        match caller.ledger.webhook_create(&caller.admin, &new, caller.most).await.map_err(ApiError::of_change)? {
+            Registration::Made(webhook) => webhook,
+            Registration::Exists => return Err(ApiError::RegisteredBefore),
+            Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
+            Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
+        };
+    tracing::info!(webhook = %id, %tenant, "a webhook was registered");
+    Ok((*webhook, signing_secret))
+}
+
+/// Answers with one of the tenant's webhooks.
+pub(crate) async fn get(caller: Caller, Id(id): Id<WebhookId>) -> Answer {
+    Ok(HttpResponse::Ok().json(view(&find(&caller, id).await?)))
+}
+
+/// Finds one of the tenant's webhooks. An unknown webhook and another tenant's webhook are answered alike.
+pub(crate) async fn find(caller: &Caller, id: WebhookId) -> Result<Webhook, ApiError> {
+    caller.ledger.webhook_find(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
+}
+
+/// Finds the tenant's webhook, deleted or not.
+pub(crate) async fn known(caller: &Caller, id: WebhookId) -> Result<OwnWebhook, ApiError> {
+    caller.ledger.webhook_known(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
+}
+
+/// Finds one of the tenant's deleted webhooks.
+pub(crate) async fn deleted(caller: &Caller, id: WebhookId) -> Result<DeletedWebhook, ApiError> {
+    caller.ledger.webhook_deleted(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)
+}
+
+/// Changes the given fields, and answers with the webhook.
+pub(crate) async fn patch(caller: Caller, Id(id): Id<WebhookId>, Body(Change(members)): Body<Change>) -> Answer {
+    let webhook = change(&caller, id, |settings| settings::change(&members, &caller.rules, settings)).await?;
+    Ok(HttpResponse::Ok().json(view(&webhook)))
+}
+
+/// Changes settings. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
+pub(crate) async fn change(
+    caller: &Caller,
+    id: WebhookId,
+    change: impl FnOnce(&mut WebhookSettings) -> Checked<()> + Send,
+) -> Result<Webhook, ApiError> {
+    let mut was_active = true;
+    let change = |settings: &mut WebhookSettings| {
+        was_active = settings.is_active;
+        change(settings)
+    };
+    let changed = caller.ledger.webhook_change(&caller.admin, id, change).await.map_err(ApiError::of_change)?;
+    let webhook = changed.map_err(ApiError::Fields)?.ok_or(ApiError::NotFound)?;
+    let is_active = webhook.settings.is_active;
+    if is_active && !was_active {
+        caller.wakes.activations.notify_one();
+    }
+    tracing::info!(webhook = %id, tenant = %caller.admin.tenant, is_active, "a webhook was changed");
+    Ok(webhook)
+}
+
+/// Deletes a webhook.
+pub(crate) async fn delete(caller: Caller, Id(id): Id<WebhookId>) -> Answer {
+    remove(&caller, id).await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// Deletes a webhook. Its waiting deliveries count as cancelled immediately, and its history stays readable.
+pub(crate) async fn remove(caller: &Caller, id: WebhookId) -> Result<(), ApiError> {
+    if !caller.ledger.webhook_delete(&caller.admin, id).await.map_err(ApiError::of_change)? {
+        return Err(ApiError::NotFound);
+    }
+    caller.wakes.cancellations.notify_one();
+    tracing::info!(webhook = %id, tenant = %caller.admin.tenant, "a webhook was deleted");
+    Ok(())
+}
+
+/// Cancels the waiting deliveries in steps. The webhook stays.
+pub(crate) async fn post_cancel(caller: Caller, Id(webhook): Id<WebhookId>, Body(()): Body<()>) -> Answer {
+    cancel(&caller, webhook).await?;
+    Ok(HttpResponse::Accepted().json(json!({"state": "running"})))
+}
+
+/// Wakes the outbox relay, which cancels the waiting deliveries in steps. Later deliveries are sent.
+pub(crate) async fn cancel(caller: &Caller, id: WebhookId) -> Result<(), ApiError> {
+    match caller.ledger.webhook_cancel(&caller.admin, id).await.map_err(ApiError::of_change)? {
+        Cancellation::NotFound => return Err(ApiError::NotFound),
+        Cancellation::Begun => caller.wakes.cancellations.notify_one(),
+    }
+    tracing::info!(webhook = %id, tenant = %caller.admin.tenant, "the waiting deliveries are cancelled");
+    Ok(())
+}
+
+/// A webhook without its secret (specification, section 2.1).
+#[derive(Serialize)]
+struct View<'a> {
+    id: WebhookId,
+    #[serde(flatten)]
+    settings: &'a WebhookSettings,
+    #[serde(flatten)]
+    state: Value,
+}
+
+fn view(webhook: &Webhook) -> Value {
+    let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued } = webhook.backlog;
+    let WebhookHealth { last_success_at, failure_count, failing_since, last_failure_at, last_failure } =
+        &webhook.health;
+    let failure = |(at, error)| json!({"at": written(at), "error": error});
+    let state = json!({
+        "created_at": written(webhook.created_at),
+        "updated_at": written(webhook.updated_at),
+        "last_success_at": last_success_at.and_then(written),
+        "failure_count": failure_count,
+        "failing_since": failing_since.and_then(written),
+        "last_failure": last_failure_at.zip(last_failure.as_ref()).map(failure),
+        "next_attempt_at": next_attempt_at.and_then(written),
+        "deliveries": {"waiting": waiting, "dropped": dropped, "skipped": skipped},
+        "is_cancelling": is_cancelling,
+        "is_queued": is_queued,
+    });
+    json!(View { id: webhook.id, settings: &webhook.settings, state })
+}

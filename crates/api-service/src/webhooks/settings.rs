@@ -1,0 +1,91 @@
+//! Checks the settings of a webhook (specification, section 2.1): of a registration and of a change.
+
+use domain::{EventType, WebhookUrl, find_hidden, is_blank};
+use ledger::WebhookSettings;
+
+use crate::{
+    http::{
+        Checked, Fields, FromBody, Given, Members, Need, Source,
+        fields::{boolean, distinct, event_type, string, violation},
+    },
+    state::Rules,
+};
+
+/// A registration.
+impl FromBody for WebhookSettings {
+    fn read(members: Members, rules: &Rules) -> Checked<Self> {
+        registration(&members, rules)
+    }
+}
+
+/// The members of a change. They have no violation, whatever the settings are that they change.
+pub(crate) struct Change(pub(crate) Members);
+
+impl FromBody for Change {
+    fn read(members: Members, rules: &Rules) -> Checked<Self> {
+        change(&members, rules, &mut WebhookSettings::default()).map(|()| Self(members))
+    }
+}
+
+/// Reads the settings of a new webhook.
+pub(crate) fn registration(source: &dyn Source, rules: &Rules) -> Checked<WebhookSettings> {
+    let mut settings = WebhookSettings { is_active: true, ..WebhookSettings::default() };
+    Fields::check(source, |fields| {
+        read(fields, Need::Required, rules, &mut settings);
+        Some(())
+    })?;
+    Ok(settings)
+}
+
+/// Changes the settings whose fields are given.
+pub(crate) fn change(source: &dyn Source, rules: &Rules, settings: &mut WebhookSettings) -> Checked<()> {
+    Fields::check(source, |fields| {
+        read(fields, Need::Optional, rules, settings);
+        fields.set(&mut settings.is_active, "is_active", Need::Optional, boolean);
+        Some(())
+    })
+}
+
+fn read(fields: &mut Fields<'_>, need: Need, rules: &Rules, settings: &mut WebhookSettings) {
+    fields.set(&mut settings.name, "name", need, |field, given| name(field, given, rules));
+    fields.set(&mut settings.url, "url", need, |field, given| url(field, given, rules));
+    fields.set(&mut settings.events, "events", need, events);
+}
+
+fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
+    let name = string(field, given)?;
+    if is_blank(name) {
+        return violation(field, "blank", "must not be blank");
+    }
+    if name.chars().count() > rules.name_chars {
+        return violation(field, "too_long", format!("must be at most {} characters long", rules.name_chars));
+    }
+    if name.chars().any(char::is_control) {
+        return violation(field, "control_character", "must not contain control characters, such as line breaks");
+    }
+    not_hidden(field, name)?;
+    Ok(name.to_owned())
+}
+
+fn url(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
+    let text = string(field, given)?;
+    let url = WebhookUrl::register(text, rules.url_chars, &rules.destinations);
+    url.or_else(|wrong| violation(field, wrong.code(), wrong.to_string()))?;
+    not_hidden(field, text)?;
+    Ok(text.to_owned())
+}
+
+/// Names and URLs are shown to people, in notices as they are.
+fn not_hidden(field: &str, text: &str) -> Checked<()> {
+    let Some(hidden) = find_hidden(text) else { return Ok(()) };
+    let hidden = u32::from(hidden);
+    let message = format!("must not contain the character U+{hidden:04X} there: it is invisible or turns the writing");
+    violation(field, "hidden_character", message)
+}
+
+fn events(field: &str, given: &Given<'_>) -> Checked<Vec<EventType>> {
+    distinct(field, given, "event type", "repeated_event_type", event_type)
+}
+
+#[cfg(test)]
+mod tests;
