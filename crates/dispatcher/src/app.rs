@@ -14,10 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     brake::{Braked, TICK},
     depths, descriptors,
-    intake::Intake,
     lane::{LaneKind, prefetch},
+    line::{self, intake::Intake},
     metrics::Metrics,
-    pipeline,
 };
 
 const PROCESS: &str = "dispatcher";
@@ -77,7 +76,7 @@ impl App {
         });
         let running = foundation.start(registry, readiness, &shutdown).await?;
         let (intake, ending) =
-            pipeline::start(&running, &settings, egress, keys, (braked.clone(), orders, canary), &metrics);
+            line::start(&running, &settings, egress, keys, (braked.clone(), orders, canary), &metrics);
         let (tasks, shared) = (intake.tasks.clone(), Arc::clone(&intake.line.shared));
         let braking = running.essential.spawn("brake", Arc::clone(&intake.line.brake).run(shutdown.clone()));
         let gaps = settings.retry.schedule.gaps();

@@ -2,6 +2,7 @@
 //! process accepts no jobs. They stay on their queues, so that a fault of ours uses up little of their schedules.
 
 mod failures;
+mod metrics;
 mod pages;
 
 use std::{sync::Arc, time::Duration};
@@ -17,17 +18,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use pages::Pages;
+pub(crate) use self::{metrics::Brakes, pages::Pages};
 
 use crate::{
     brake::{
         failures::Failures,
+        metrics::Reason,
         pages::{Found, Round, host},
     },
     fault::hastened,
-    metrics::Brakes,
-    reason::Reason,
-    room::Owner,
+    lane::quota::Owner,
 };
 
 /// The interval at which orders are read, clocks and failures looked at, and an own brake is renewed in the ledger.

@@ -10,13 +10,43 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry},
 };
-use service_kit::metrics::{Counters, Gauges, Label, Register, SECONDS, batch_sizes, from_zero, seconds};
-use strum::{IntoEnumIterator, VariantNames};
+use service_kit::metrics::{Counters, Label, Register, SECONDS, batch_sizes, from_zero, seconds};
+use strum::VariantNames;
 
-use crate::{end::NotAttempted, lane::LaneKind, reason::Reason, refusal::Refusal};
+use crate::{
+    brake::Brakes,
+    lane::{LaneKind, refusal::Refusal},
+};
 
 /// The states in which deliveries end.
 const ENDS: [&str; 3] = ["succeeded", "dropped", "cancelled"];
+
+/// Why a job is not attempted, or not now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum NotAttempted {
+    /// It is under way already.
+    Duplicate,
+    /// The ledger does not expect this attempt.
+    Stale,
+    /// The ledger expects this attempt later.
+    Early,
+    /// This attempt is recorded, and its retry may not have been published.
+    #[strum(serialize = "follow_up")]
+    PublishRetry,
+    /// Its webhook is deleted.
+    Cancelled,
+    /// Its webhook's secret does not open.
+    Sealed,
+    /// Retention has deleted its delivery.
+    Expired,
+    /// Its message was lost with its connection: the broker delivers the message again.
+    MessageLost,
+    /// This process accepts no jobs.
+    Braked,
+    /// This process had no descriptor for it: the attempt is made in a minute.
+    NoDescriptor,
+}
 
 /// A metric of each lane. Each is there from the start: a rate misses the first count of a series that begins with it.
 #[derive(Clone)]
@@ -38,39 +68,6 @@ impl<M: Clone> ByLane<M> {
 
 fn gauges(registry: &mut Registry, name: &str, help: &str) -> ByLane<Gauge> {
     ByLane::shown(registry, name, help, Family::default())
-}
-
-/// Why this process accepts no jobs, and what its probes found.
-#[derive(Clone)]
-pub(crate) struct Brakes {
-    on: Gauges,
-    probes: Counters,
-}
-
-impl Brakes {
-    fn shown(registry: &mut Registry) -> Self {
-        let on = registry.shown(
-            "webhooks_brake",
-            "1 while this process accepts no jobs, by why: no answer, clocks that differ, an operator",
-            Gauges::default(),
-        );
-        let probes = registry.shown(
-            "webhooks_brake_probes",
-            "Tries to reach any receiver, before and while the brake is on, by whether one was reached",
-            from_zero("reached", ["true", "false"]),
-        );
-        let brakes = Self { on, probes };
-        Reason::iter().for_each(|reason| brakes.set(reason, false));
-        brakes
-    }
-
-    pub(crate) fn set(&self, reason: Reason, is_on: bool) {
-        self.on.get_or_create_owned(&[("reason", reason.into())]).set(is_on.into());
-    }
-
-    pub(crate) fn probed(&self, reached: bool) {
-        self.probes.get_or_create(&[("reached", if reached { "true" } else { "false" })]).inc();
-    }
 }
 
 #[derive(Clone)]

@@ -8,7 +8,7 @@ use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use ledger::Ledger;
 use tokio::time::timeout;
 
-use crate::metrics::Brakes;
+use crate::brake::metrics::Brakes;
 
 /// The maximum of receivers in a page, and the time in which one of them has to be reached.
 const PAGE: u16 = 200;

@@ -8,9 +8,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{
+use crate::lane::{
     refusal::Refusal,
-    shares::{Share, Shares},
+    share::{Share, Shares},
 };
 
 /// Whose attempt it is.

@@ -4,9 +4,9 @@ use domain::{DeliveryId, Job};
 use ledger::LoadedDelivery;
 use tokio::time::Instant;
 
-use crate::{
-    end::{Abandoned, DeadReason, End, Stop},
-    shared::Shared,
+use crate::line::{
+    context::Shared,
+    outcome::{Abandoned, DeadReason, End, Stop},
 };
 
 /// What the ledger has of a job's delivery.

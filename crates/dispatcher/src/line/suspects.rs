@@ -11,11 +11,15 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{DeadReason, End, Stop},
-    in_flight::UnderWay,
-    lane::PATIENCE,
-    refusal::{Hold, OF_OTHERS, Refusal},
-    shared::Shared,
+    lane::{
+        admission::PATIENCE,
+        refusal::{Hold, OF_OTHERS, Refusal},
+    },
+    line::{
+        context::Shared,
+        in_flight::UnderWay,
+        outcome::{DeadReason, End, Stop},
+    },
 };
 
 /// A job that was handed out so often before is noted when it begins. Most such jobs are harmless: they only waited

@@ -10,7 +10,10 @@ use service_kit::{DatabaseWatch, EssentialTasks, until_done};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{end::Abandoned, in_flight::InFlight, metrics::Metrics};
+use crate::{
+    line::{in_flight::InFlight, outcome::Abandoned},
+    metrics::Metrics,
+};
 
 pub(crate) struct Shared {
     pub(crate) ledger: Ledger,

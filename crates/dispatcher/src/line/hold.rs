@@ -10,11 +10,12 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{DeadReason, End},
-    in_flight::UnderWay,
-    lane::LaneKind,
-    refusal::Hold,
-    settle::Settler,
+    lane::{LaneKind, refusal::Hold},
+    line::{
+        in_flight::UnderWay,
+        outcome::{DeadReason, End},
+        settle::Settler,
+    },
 };
 
 /// The maximum of jobs that one statement holds.

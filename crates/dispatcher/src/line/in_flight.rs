@@ -12,9 +12,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    lane::{LaneKind, Place},
+    lane::{LaneKind, place::Place},
+    line::bundle::SharedAck,
     metrics::ByLane,
-    shared_ack::SharedAck,
 };
 
 /// How a message came to this process.

@@ -13,14 +13,16 @@ use tracing::{
 };
 
 use crate::{
-    end::{DeadReason, NotAttempted},
-    in_flight::{Message, Receipt, UnderWay},
     lane::LaneKind,
-    line::Line,
-    look_up::Found,
-    metrics::size,
-    shared_ack::{FollowUp, Origin, SharedAck},
-    suspects,
+    line::{
+        bundle::{FollowUp, Origin, SharedAck},
+        in_flight::{Message, Receipt, UnderWay},
+        look_up::Found,
+        outcome::DeadReason,
+        steps::Line,
+        suspects,
+    },
+    metrics::{NotAttempted, size},
 };
 
 /// Takes the jobs of all lanes. Each job runs in a task of its own.

@@ -12,7 +12,10 @@ use signing::{
 };
 use time::OffsetDateTime;
 
-use crate::{fault, shared::Shared, spans::Spans};
+use crate::{
+    fault,
+    line::{context::Shared, span::Spans},
+};
 
 /// Makes attempts.
 pub(crate) struct Sender {

@@ -9,10 +9,13 @@ use service_kit::publishing::{Publication, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
-    end::{Abandoned, DeadReason, End, NotAttempted},
-    in_flight::UnderWay,
-    shared::Shared,
-    shared_ack::{FollowUp, Origin, SharedAck},
+    line::{
+        bundle::{FollowUp, Origin, SharedAck},
+        context::Shared,
+        in_flight::UnderWay,
+        outcome::{Abandoned, DeadReason, End},
+    },
+    metrics::NotAttempted,
 };
 
 /// Acts on the ends of jobs.

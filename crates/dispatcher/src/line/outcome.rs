@@ -2,7 +2,7 @@
 
 use domain::JobError;
 
-use crate::refusal::Hold;
+use crate::lane::refusal::Hold;
 
 /// The end of a job: what is published before its message is acknowledged (`Settler::message_of`).
 pub(crate) type End = domain::End<DeadReason>;
@@ -36,33 +36,6 @@ impl From<Abandoned> for Stop {
     fn from(_: Abandoned) -> Self {
         Self::GiveBack
     }
-}
-
-/// Why a job is not attempted, or not now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum NotAttempted {
-    /// It is under way already.
-    Duplicate,
-    /// The ledger does not expect this attempt.
-    Stale,
-    /// The ledger expects this attempt later.
-    Early,
-    /// This attempt is recorded, and its retry may not have been published.
-    #[strum(serialize = "follow_up")]
-    PublishRetry,
-    /// Its webhook is deleted.
-    Cancelled,
-    /// Its webhook's secret does not open.
-    Sealed,
-    /// Retention has deleted its delivery.
-    Expired,
-    /// Its message was lost with its connection: the broker delivers the message again.
-    MessageLost,
-    /// This process accepts no jobs.
-    Braked,
-    /// This process had no descriptor for it: the attempt is made in a minute.
-    NoDescriptor,
 }
 
 /// Why a message is parked: the reason of a dead letter.

@@ -11,10 +11,12 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{Abandoned, DeadReason, End},
-    in_flight::UnderWay,
+    line::{
+        in_flight::UnderWay,
+        outcome::{Abandoned, DeadReason, End},
+        settle::Settler,
+    },
     metrics::size,
-    settle::Settler,
 };
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A

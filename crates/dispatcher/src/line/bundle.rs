@@ -9,7 +9,7 @@ use broker::{Acker, Outgoing};
 use domain::Job;
 use parking_lot::Mutex;
 
-use crate::end::End;
+use crate::line::outcome::End;
 
 /// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
 pub(crate) struct SharedAck(Arc<Mutex<OfMessage>>);
