@@ -154,7 +154,7 @@ mod tests {
 
     const BASIC_ACK: &[u8] = b"\x00\x3c\x00\x50";
     /// More bytes than the buffers of a connection hold.
-    const LARGE: usize = 32 * 1024 * 1024;
+    const OVERFLOW_BYTES: usize = 32 * 1024 * 1024;
 
     fn send(peer: &mut TcpStream, channel: u8, method: &[u8]) {
         let length = u32::try_from(method.len()).unwrap().to_be_bytes();
@@ -204,7 +204,8 @@ mod tests {
         let (channel, stats) = (connection.create_channel().await.unwrap(), Stats::default());
         let acks = Acks::new(channel.clone(), &stats, Gauge::default());
         // The node reads nothing after the first frame of this message, and so no acknowledgement behind it.
-        let (body, (options, properties)) = (vec![0; LARGE], <(BasicPublishOptions, BasicProperties)>::default());
+        let (body, (options, properties)) =
+            (vec![0; OVERFLOW_BYTES], <(BasicPublishOptions, BasicProperties)>::default());
         let _published = poll_once(channel.basic_publish("".into(), "queue".into(), options, &body, properties));
         has_begun.await.unwrap();
         acks.acknowledge(&[1]).await;

@@ -70,9 +70,9 @@ const ROLES_WITHOUT_MESSAGES: [&str; 3] = ["publish", "depth", "sentinel"];
 /// connections use the broker's own size: the headers of a foreign message come in one frame, however large.
 const SMALL_FRAME_BYTES: u32 = 32 * 1024;
 /// The wait before a close: a quorum queue ignores acknowledgements that arrive together with their connection's close.
-const SETTLE: Duration = Duration::from_millis(750);
+const CLOSE_DELAY: Duration = Duration::from_millis(750);
 /// How long a broker that may be frozen has to answer a close.
-pub(crate) const FAREWELL: Duration = Duration::from_millis(750);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_millis(750);
 
 impl Broker {
     /// Checks the configuration. Connects nothing.
@@ -200,13 +200,13 @@ pub(crate) async fn in_time<T>(step: impl Future<Output = Result<T, BrokerError>
 
 /// Closes a connection after the last acknowledgements have settled. Takes 1.5 s at most.
 pub(crate) async fn close(connection: &Connection) {
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(CLOSE_DELAY).await;
     farewell(connection).await;
 }
 
 /// Closes a connection on which nothing was acknowledged. Takes 750 ms at most.
 pub(crate) async fn farewell(connection: &Connection) {
-    if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, connection.close(200, "bye".into())).await {
+    if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, connection.close(200, "bye".into())).await {
         tracing::debug!(%error, "the connection to the broker was gone already");
     }
 }

@@ -11,7 +11,7 @@ use crate::{message::Outgoing, topology::Names};
 const JOBS_PER_MESSAGE: usize = 8;
 
 /// With at least this many jobs at once, several share each message.
-const MANY: usize = 100;
+const MIN_BUNDLED_JOBS: usize = 100;
 
 impl Names {
     /// The message for a `job` that is due now.
@@ -51,7 +51,7 @@ impl Names {
 
     /// The messages for the jobs of `items`, which are due now, each with its items. Very many at once go in bulk.
     pub fn messages_due<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
-        if items.len() >= MANY { self.jobs_in_bulk(items, job) } else { self.jobs_alone(items, job) }
+        if items.len() >= MIN_BUNDLED_JOBS { self.jobs_in_bulk(items, job) } else { self.jobs_alone(items, job) }
     }
 
     /// The message that brings `job` when it is `due`: through the retry queue whose gap fits, or immediately. The

@@ -14,16 +14,16 @@ use uuid::Uuid;
 use crate::{acks::Acks, stats::Unacknowledged};
 
 /// The most characters of a header's value. All headers must fit into one frame, or the broker closes the connection.
-const HEADER_CHARS: usize = 1000;
+const MAX_HEADER_CHARS: usize = 1000;
 
 /// The broker's count of redeliveries. It is absent at the first receipt.
-const COUNTED: &str = "x-delivery-count";
+const REDELIVERY_COUNT_HEADER: &str = "x-delivery-count";
 /// How often a message was handed out before it was published again.
-const CARRIED: &str = "x-handed-out";
+const CARRIED_COUNT_HEADER: &str = "x-handed-out";
 /// Marks messages of jobs that take the bulk lane, so that their retries do as well. A dead-lettered message keeps it.
-const BULK: &str = "x-bulk";
+const BULK_HEADER: &str = "x-bulk";
 /// The trace that an upstream service gives its event (W3C Trace Context).
-const TRACEPARENT: &str = "traceparent";
+const TRACEPARENT_HEADER: &str = "traceparent";
 
 /// A message to publish to the service's own exchange. It is always persistent.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ impl Outgoing {
     #[must_use]
     pub fn carrying(mut self, handed_out_before: u32) -> Self {
         if handed_out_before > 0 {
-            self.headers.insert(CARRIED.to_owned(), handed_out_before.to_string());
+            self.headers.insert(CARRIED_COUNT_HEADER.to_owned(), handed_out_before.to_string());
         }
         self
     }
@@ -54,7 +54,7 @@ impl Outgoing {
     /// The same message, marked as one of jobs that take the bulk lane.
     #[must_use]
     pub fn of_bulk(mut self) -> Self {
-        self.headers.insert(BULK.to_owned(), "1".to_owned());
+        self.headers.insert(BULK_HEADER.to_owned(), "1".to_owned());
         self
     }
 
@@ -62,7 +62,7 @@ impl Outgoing {
     #[must_use]
     pub fn traced(mut self, traceparent: Option<&Traceparent>) -> Self {
         if let Some(traceparent) = traceparent {
-            self.headers.insert(TRACEPARENT.to_owned(), traceparent.to_string());
+            self.headers.insert(TRACEPARENT_HEADER.to_owned(), traceparent.to_string());
         }
         self
     }
@@ -70,7 +70,7 @@ impl Outgoing {
     pub(crate) fn properties(&self) -> BasicProperties {
         let mut headers = FieldTable::default();
         for (name, value) in &self.headers {
-            let value: String = value.chars().take(HEADER_CHARS).collect();
+            let value: String = value.chars().take(MAX_HEADER_CHARS).collect();
             headers.insert(name.as_str().into(), AMQPValue::LongString(value.into()));
         }
         let properties = BasicProperties::default().with_delivery_mode(2).with_content_type("application/json".into());
@@ -118,7 +118,7 @@ impl Received {
             routing_key: delivery.routing_key.into(),
             redelivered: delivery.redelivered,
             handed_out_before,
-            is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
+            is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK_HEADER)),
             content_encoding: delivery.properties.content_encoding().as_ref().map(ToString::to_string),
             traceparent: headers.and_then(traceparent),
             acker: Acker { acks: Some(Arc::clone(acks)), tag: delivery.delivery_tag, _held: acks.counted() },
@@ -131,11 +131,11 @@ impl Received {
 fn handed_out_before(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
-    number(COUNTED).max(delivery.redelivered.into()).saturating_add(number(CARRIED))
+    number(REDELIVERY_COUNT_HEADER).max(delivery.redelivered.into()).saturating_add(number(CARRIED_COUNT_HEADER))
 }
 
 fn traceparent(headers: &FieldTable) -> Option<Traceparent> {
-    let read = match headers.inner().get(TRACEPARENT)? {
+    let read = match headers.inner().get(TRACEPARENT_HEADER)? {
         AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().and_then(Traceparent::parse),
         AMQPValue::ShortString(text) => Traceparent::parse(text.as_str()),
         _ => None,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Looks at a single address, each over a connection of its own: there may be several nodes behind it.
-const LOOKS: usize = 5;
+const CHECKS_PER_ADDRESS: usize = 5;
 
 /// An answer of a node.
 enum Look {
@@ -63,7 +63,7 @@ impl Broker {
     /// Asks each address, or several times the only one. Returns the first connection to a node that has the queue.
     pub(crate) async fn look_everywhere(&self, queue: &str, role: &str) -> (Presence, Option<(Connection, Channel)>) {
         let addresses = &self.shared.addresses;
-        let again = if addresses.are_several() { 1 } else { LOOKS };
+        let again = if addresses.are_several() { 1 } else { CHECKS_PER_ADDRESS };
         let uris: Vec<_> = std::iter::repeat_n((), again).flat_map(|()| addresses.in_order(false)).collect();
         let looks = join_all(uris.iter().map(|uri| self.look(uri, queue, role))).await;
         let lacking = looks.iter().filter(|look| matches!(look, Look::Lacks)).count();

@@ -29,13 +29,13 @@ use crate::{
 
 /// How many messages of one call and queue wait for their confirms at a time. Hundreds of messages leave in several
 /// windows, so that other tenants' messages get between them.
-const WINDOW: usize = 32;
+const WINDOW_MESSAGES: usize = 32;
 /// The same for a bulk publish, whose rate is bounded by what is in flight.
-const BULK_WINDOW: usize = 256;
+const BULK_WINDOW_MESSAGES: usize = 256;
 /// How often the supervisor checks that the connection is open.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a channel is in use before a refusal may replace it.
-const RENEW: Duration = Duration::from_secs(5);
+const MIN_CHANNEL_AGE: Duration = Duration::from_secs(5);
 
 /// Publishes messages and waits until the broker has confirmed them. Cheap to clone.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl Publisher {
     /// Says which messages the broker is not known to have. A missing confirm is waited for as long as
     /// [`crate::BrokerConfig::confirm_timeout`] says.
     pub async fn publish<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.shared.confirm_timeout).await
     }
 
     /// The same for a caller that no lease limits. It waits ten times as long for a missing confirm, while the
@@ -101,7 +101,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_patiently<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout * 10).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.shared.confirm_timeout * 10).await
     }
 
     /// The same for very many messages: more of them are in flight at a time. It needs a publisher of its own.
@@ -109,7 +109,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_bulk<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, BULK_WINDOW, self.broker.shared.confirm_timeout * 10).await
+        self.publish_within(messages, BULK_WINDOW_MESSAGES, self.broker.shared.confirm_timeout * 10).await
     }
 
     async fn publish_within<M: Borrow<Outgoing>>(
@@ -296,7 +296,7 @@ async fn watch_over(
     sender: &watch::Sender<Option<Established>>,
     stop: &CancellationToken,
 ) {
-    let (mut look, mut renewed) = (tokio::time::interval(LOOK), Instant::now());
+    let (mut look, mut renewed) = (tokio::time::interval(POLL_INTERVAL), Instant::now());
     loop {
         let is_silent = tokio::select! {
             () = stop.cancelled() => return,
@@ -307,7 +307,7 @@ async fn watch_over(
         if !established.connection.connected() || !established.channel.status().connected() {
             return;
         }
-        let is_refused = established.refused.load(Ordering::Relaxed) && renewed.elapsed() >= RENEW;
+        let is_refused = established.refused.load(Ordering::Relaxed) && renewed.elapsed() >= MIN_CHANNEL_AGE;
         if (is_silent || is_refused) && !established.connection.blocked() {
             if is_silent {
                 // Nothing is published until the connection is known to work.

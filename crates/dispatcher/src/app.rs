@@ -12,14 +12,14 @@ use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, co
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    brake::{Braked, TICK},
+    brake::{Braked, POLL_INTERVAL},
     depths, descriptors,
     lane::{LaneKind, prefetch},
     line::{self, intake::Intake},
     metrics::Metrics,
 };
 
-const PROCESS: &str = "dispatcher";
+const PROCESS_NAME: &str = "dispatcher";
 const OPS_PORT: u16 = 9083;
 
 /// The service: build it, then run it.
@@ -47,9 +47,9 @@ impl App {
         let (keys, egress) = (connections::secret_keys(settings)?, egress(settings)?);
         let canary = settings.egress.canary()?;
         let jobs = settings.database.max_connections.saturating_sub(1).max(1);
-        let ledger = connections::ledger_with(settings, PROCESS, jobs)?;
-        let orders = connections::part_of_ledger(&ledger, 1, TICK)?;
-        let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
+        let ledger = connections::ledger_with(settings, PROCESS_NAME, jobs)?;
+        let orders = connections::part_of_ledger(&ledger, 1, POLL_INTERVAL)?;
+        let foundation = Foundation::build(settings, PROCESS_NAME, OPS_PORT, ledger).await?;
         Ok(Self { foundation, settings: fitting, egress, canary, keys, orders })
     }
 

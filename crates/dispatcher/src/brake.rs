@@ -31,16 +31,16 @@ use crate::{
 };
 
 /// The interval at which orders are read, clocks and failures looked at, and an own brake is renewed in the ledger.
-pub(crate) const TICK: Duration = Duration::from_secs(1);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a page of receivers.
 const PAGE_PAUSE: Duration = Duration::from_secs(10);
 /// The pause after failures of too few receivers that were well.
-const AFTER_TOO_FEW: Duration = Duration::from_secs(5);
+const TOO_FEW_PAUSE: Duration = Duration::from_secs(5);
 /// A receiver that began to fail so long before the last answer was not failing before the outage: kept connections may answer
 /// for a while.
-const GRADUAL: Duration = Duration::from_secs(15 * 60);
+const OUTAGE_ONSET: Duration = Duration::from_secs(15 * 60);
 /// A dispatcher that died braked is remembered for this time, by those that start.
-const LATELY: time::Duration = time::Duration::hours(1);
+const MAX_DEAD_BRAKE_AGE: time::Duration = time::Duration::hours(1);
 
 /// The brake's state. Clones share it.
 #[derive(Clone, Default)]
@@ -151,12 +151,12 @@ impl Brake {
                 false => self.orders.brake_release(Some(&self.holder)).await.map(drop),
             }
         };
-        let _ = timeout(TICK, noted).await;
+        let _ = timeout(POLL_INTERVAL, noted).await;
     }
 
     /// Those of the webhooks whose receivers were well before the last answer to an attempt.
     async fn well(&self, webhooks: &[WebhookId]) -> Result<Vec<WebhookId>, LedgerError> {
-        let failing_from = self.database.now() - self.failures.lock().last_answer().elapsed() - GRADUAL;
+        let failing_from = self.database.now() - self.failures.lock().last_answer().elapsed() - OUTAGE_ONSET;
         self.ledger.receivers_well(webhooks, failing_from).await
     }
 
@@ -166,7 +166,7 @@ impl Brake {
         // Others have braked: this process need not find out anew, at the cost of its jobs.
         let (mut may_be_ours, mut round) = (self.others_are_braked(), Round::default());
         loop {
-            let mut pause = TICK;
+            let mut pause = POLL_INTERVAL;
             if may_be_ours {
                 self.ask(&mut round).await;
                 pause = hastened(PAGE_PAUSE);
@@ -224,7 +224,7 @@ impl Brake {
             }
         };
         if !are_enough {
-            sleep(hastened(AFTER_TOO_FEW)).await;
+            sleep(hastened(TOO_FEW_PAUSE)).await;
         }
         are_enough
     }
@@ -232,7 +232,7 @@ impl Brake {
     /// Reads the brakes of others, compares the clocks, and renews an own brake in the ledger.
     async fn watch_orders(&self) {
         let holder = self.holder.as_str();
-        let mut ticks = interval(TICK);
+        let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut is_in_ledger, mut was_told) = (false, false);
         loop {
@@ -240,7 +240,8 @@ impl Brake {
             self.set(Reason::Clock, self.database.is_off());
             // A process that starts looks at those that died braked as well.
             let is_start = self.others.borrow().is_none();
-            let read = if is_start { self.orders.brakes_within(LATELY).await } else { self.orders.brakes().await };
+            let read =
+                if is_start { self.orders.brakes_within(MAX_DEAD_BRAKE_AGE).await } else { self.orders.brakes().await };
             match read {
                 Ok(brakes) => {
                     self.set(Reason::Operator, brakes.iter().any(ledger::Brake::is_operators));
@@ -257,7 +258,7 @@ impl Brake {
                 Err(_) => {}
             }
             let reasons = self.state.0.borrow().reasons;
-            let done = match Reason::OWN.into_iter().find(|reason| reasons[*reason as usize]) {
+            let done = match Reason::FOUND_BY_PROCESS.into_iter().find(|reason| reasons[*reason as usize]) {
                 Some(reason) => self.orders.brake_renew(holder, reason.into()).await.map(|()| true),
                 None if is_in_ledger => self.orders.brake_release(Some(holder)).await.map(|_| false),
                 None => continue,

@@ -35,7 +35,7 @@ use self::{
     record::Recorder,
     settle::Settler,
     span::Spans,
-    steps::{LACKS_PER_MINUTE, Line},
+    steps::{LACK_LOGS_PER_MINUTE, Line},
     suspects::Suspects,
 };
 use crate::{
@@ -98,7 +98,7 @@ pub(crate) fn start(
         to_recorder: attempts_sender,
         to_holder: holds_sender,
         settler,
-        lacks: RateLimiter::direct(Quota::per_minute(LACKS_PER_MINUTE)),
+        lacks: RateLimiter::direct(Quota::per_minute(LACK_LOGS_PER_MINUTE)),
         shared,
     };
     (Intake { line: Arc::new(line), tasks, most }, [recording, holding])

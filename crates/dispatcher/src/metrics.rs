@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The states in which deliveries end.
-const ENDS: [&str; 3] = ["succeeded", "dropped", "cancelled"];
+const END_STATES: [&str; 3] = ["succeeded", "dropped", "cancelled"];
 
 /// Why a job is not attempted, or not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
@@ -97,7 +97,11 @@ impl Metrics {
         let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
         Self {
             attempts: counters("webhooks_delivery_attempts", "Attempts, by outcome class", ("outcome", &outcomes)),
-            finished: counters("webhooks_deliveries_finished", "Deliveries that ended, by state", ("state", &ENDS)),
+            finished: counters(
+                "webhooks_deliveries_finished",
+                "Deliveries that ended, by state",
+                ("state", &END_STATES),
+            ),
             not_attempted: counters(
                 "webhooks_jobs_skipped",
                 "Jobs that were not attempted, dead letters among them, by reason",
@@ -184,10 +188,10 @@ impl Metrics {
 }
 
 /// Upper bounds in seconds above those of [`SECONDS`]: an outage delays deliveries by hours.
-const LONG_SECONDS: [f64; 7] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0];
+const LONG_DELAYS_SECONDS: [f64; 7] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0];
 
 fn delays() -> Histogram {
-    Histogram::new(SECONDS.into_iter().chain(LONG_SECONDS))
+    Histogram::new(SECONDS.into_iter().chain(LONG_DELAYS_SECONDS))
 }
 
 /// A batch's size, for a histogram.

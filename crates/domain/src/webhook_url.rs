@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The maximum length of a host's name in ASCII form, in characters.
-const NAME_LIMIT: usize = 253;
+const MAX_NAME_CHARS: usize = 253;
 
 /// The maximum length of a name's part between dots, in characters.
-const LABEL_LIMIT: usize = 63;
+const MAX_LABEL_CHARS: usize = 63;
 
 /// An HTTPS URL without credentials, to a host and a port that the operator does not deny. The addresses of its host
 /// are checked at connect time.
@@ -163,8 +163,8 @@ fn written_authority(text: &str) -> Result<&str, UrlFault> {
 /// Checks that the DNS and a certificate can hold the name, which is in ASCII form.
 fn check_name(name: &str) -> Result<(), String> {
     let name = name.strip_suffix('.').unwrap_or(name);
-    if name.len() > NAME_LIMIT {
-        return Err(format!("its host has {} characters in ASCII form; the maximum is {NAME_LIMIT}", name.len()));
+    if name.len() > MAX_NAME_CHARS {
+        return Err(format!("its host has {} characters in ASCII form; the maximum is {MAX_NAME_CHARS}", name.len()));
     }
     if let Some(odd) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_.".contains(*c)) {
         return Err(format!("no host contains the character {odd:?}"));
@@ -172,9 +172,9 @@ fn check_name(name: &str) -> Result<(), String> {
     for label in name.split('.') {
         match label.len() {
             0 => return Err("its host has an empty part between dots".to_owned()),
-            length if length > LABEL_LIMIT => {
+            length if length > MAX_LABEL_CHARS => {
                 let part = "its host has a part between dots of";
-                return Err(format!("{part} {length} characters in ASCII form; the maximum is {LABEL_LIMIT}"));
+                return Err(format!("{part} {length} characters in ASCII form; the maximum is {MAX_LABEL_CHARS}"));
             }
             _ if label.starts_with('-') || label.ends_with('-') => {
                 return Err(format!("the part {label:?} of its host begins or ends with a hyphen"));

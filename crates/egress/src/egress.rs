@@ -31,7 +31,7 @@ use crate::{
 
 /// The age at which a connection gets no further request. A connection that is used all the time would stay with an
 /// address that the receiver's name no longer has.
-const LIFETIME: Duration = Duration::from_secs(5 * 60);
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// Sends POSTs to receivers that nobody trusts. Clones share the connection pool and are cheap.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ struct Inner {
     user_agent: HeaderValue,
     notice: Option<String>,
     max_idle: usize,
-    /// The age of a connection from which on a further request might begin after [`LIFETIME`].
+    /// The age of a connection from which on a further request might begin after [`MAX_CONNECTION_AGE`].
     reused_for: Duration,
     counts: ConnectionCounts,
     connects: Connects,
@@ -66,8 +66,8 @@ impl Egress {
             Resolver::new(&config.name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
         let tcp = VettedTcp::new(config.destinations, resolver, timeout);
         let notice = tcp.notice();
-        let idle_timeout = config.idle_timeout.min(LIFETIME / 2);
-        let reused_for = LIFETIME.saturating_sub(timeout.saturating_add(idle_timeout));
+        let idle_timeout = config.idle_timeout.min(MAX_CONNECTION_AGE / 2);
+        let reused_for = MAX_CONNECTION_AGE.saturating_sub(timeout.saturating_add(idle_timeout));
         let counts = ConnectionCounts::default();
         let connector = Connector::new(tcp.clone(), tls, timeout, counts.clone());
         let pooled = client(connector.clone(), idle_timeout, config.max_idle_per_host);
@@ -132,7 +132,7 @@ impl Egress {
                 (class, None, Some(message), start.elapsed())
             }
         };
-        charset::to_utf8(&mut head, charset, body::KEPT);
+        charset::to_utf8(&mut head, charset, body::MAX_KEPT_BYTES);
         // Each text is limited where it is made. This catches any that is not.
         let error = error.map(limited);
         Ok(Answer { class, status, head, error, started_at, elapsed })

@@ -23,7 +23,7 @@ pub struct Post {
 }
 
 /// How many headers are added to a POST's own.
-const ADDED: usize = 6;
+const ADDED_HEADERS: usize = 6;
 
 /// Builds the request. Its own headers replace those of the same name in `post`.
 pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
@@ -32,7 +32,7 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     let headers = request.headers_mut();
-    headers.reserve(post.headers.len() + ADDED);
+    headers.reserve(post.headers.len() + ADDED_HEADERS);
     for (name, value) in &post.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Failure::Unwritable("header"))?;
         let value = HeaderValue::from_str(value).map_err(|_| Failure::Unwritable("header"))?;

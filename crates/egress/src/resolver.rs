@@ -29,14 +29,14 @@ use system::System;
 use crate::no_descriptor::NoDescriptor;
 
 /// How many addresses of each family are considered.
-const MOST_OF_A_FAMILY: usize = 16;
+const MAX_ADDRESSES_PER_FAMILY: usize = 16;
 
 /// The time that one family's addresses wait for those of the other, and the answer that there is no such name for the
 /// other name servers.
-const PATIENCE: Duration = Duration::from_millis(300);
+const SECOND_ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How many questions may await one name server's answer over TCP.
-const CONCURRENT: usize = 4096;
+const MAX_TCP_QUESTIONS: usize = 4096;
 
 /// Why a name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +138,7 @@ async fn first_that_knows(mut questions: JoinSet<Found>, deadline: Instant) -> F
             Ok(found @ Ok(_)) => return found,
             Ok(Err(LookupError::NoAddress)) if error != LookupError::NoAddress => {
                 error = LookupError::NoAddress;
-                end = deadline.min(Instant::now() + PATIENCE);
+                end = deadline.min(Instant::now() + SECOND_ANSWER_TIMEOUT);
             }
             Ok(Err(LookupError::Failed)) if error == LookupError::Silent => error = LookupError::Failed,
             _ => {}
@@ -171,7 +171,7 @@ async fn both_families(client: &TokioResolver, name: &Name) -> Found {
 
 async fn patience(first: &Found, second: impl Future<Output = Found>) -> Found {
     match first {
-        Ok(_) => timeout(PATIENCE, second).await.unwrap_or(Err(LookupError::Silent)),
+        Ok(_) => timeout(SECOND_ANSWER_TIMEOUT, second).await.unwrap_or(Err(LookupError::Silent)),
         Err(_) => second.await,
     }
 }
@@ -179,7 +179,7 @@ async fn patience(first: &Found, second: impl Future<Output = Found>) -> Found {
 async fn one_family(client: &TokioResolver, name: &Name, family: RecordType) -> Found {
     let lookup = client.lookup(name.clone(), family).await.map_err(|error| lookup_error(&error))?;
     let addresses = lookup.answers().iter().filter_map(|record| record.data.ip_addr());
-    let addresses: Vec<_> = addresses.take(MOST_OF_A_FAMILY).collect();
+    let addresses: Vec<_> = addresses.take(MAX_ADDRESSES_PER_FAMILY).collect();
     let ttl = lookup.valid_until().saturating_duration_since(std::time::Instant::now());
     if addresses.is_empty() { Err(LookupError::NoAddress) } else { Ok((addresses, ttl)) }
 }
@@ -217,7 +217,7 @@ fn clients(
     options.edns0 = false;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
-    options.max_active_requests = CONCURRENT;
+    options.max_active_requests = MAX_TCP_QUESTIONS;
     let client = |server| {
         let config = ResolverConfig::from_name_servers(vec![server]);
         let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());

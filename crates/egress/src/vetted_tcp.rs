@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The maximum of addresses of each family that are tried: a network without IPv4 may have no way to any of the first family.
-const OF_A_FAMILY: usize = 4;
+const MAX_TRIED_PER_FAMILY: usize = 4;
 /// The maximum of internal hosts that are remembered. Beyond it, all are learned again.
 const MAX_INTERNAL_HOSTS: usize = 10_000;
 
@@ -162,7 +162,7 @@ fn varied(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let first_is_v4 = addresses.first().is_some_and(IpAddr::is_ipv4);
     fastrand::shuffle(&mut addresses);
     let (first, other): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|one| one.is_ipv4() == first_is_v4);
-    first.into_iter().take(OF_A_FAMILY).chain(other.into_iter().take(OF_A_FAMILY)).collect()
+    first.into_iter().take(MAX_TRIED_PER_FAMILY).chain(other.into_iter().take(MAX_TRIED_PER_FAMILY)).collect()
 }
 
 /// Drops the addresses that the policy refuses. If none is left, returns the first refusal.
@@ -239,7 +239,7 @@ mod tests {
         let many =
             (0..20).map(|last| IpAddr::from([192, 0, 2, last])).chain([IpAddr::from([0x2606, 0, 0, 0, 0, 0, 0, 1])]);
         let varied = varied(many.collect());
-        assert_eq!((varied.len(), varied.iter().filter(|one| one.is_ipv6()).count()), (OF_A_FAMILY + 1, 1));
+        assert_eq!((varied.len(), varied.iter().filter(|one| one.is_ipv6()).count()), (MAX_TRIED_PER_FAMILY + 1, 1));
     }
 
     #[tokio::test(start_paused = true)]

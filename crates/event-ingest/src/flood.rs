@@ -11,7 +11,7 @@ use domain::TenantId;
 use parking_lot::Mutex;
 
 /// The time for which a job counts, about. The level of a steady rate is its number of jobs in this time.
-const FADES_IN: Duration = Duration::from_secs(1);
+const FADE_TIME: Duration = Duration::from_secs(1);
 
 /// A level for each tenant, and one for all jobs, which rises with every job and fades. A tenant floods once its level
 /// reaches the limit and is above the levels of all tenants below the limit together. It floods until its level is below
@@ -78,9 +78,9 @@ impl Flood {
 }
 
 impl Levels {
-    /// Forgets tenants with hardly any level left, at most once in [`FADES_IN`].
+    /// Forgets tenants with hardly any level left, at most once in [`FADE_TIME`].
     fn sweep(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.swept) >= FADES_IN {
+        if now.saturating_duration_since(self.swept) >= FADE_TIME {
             self.swept = now;
             self.tenants.retain(|_, level| level.jobs_at(now) >= 0.5);
         }
@@ -98,7 +98,7 @@ impl Level {
 
     fn jobs_at(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at);
-        self.jobs * (-passed.as_secs_f64() / FADES_IN.as_secs_f64()).exp()
+        self.jobs * (-passed.as_secs_f64() / FADE_TIME.as_secs_f64()).exp()
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
         batches(&flood, &mut now, 1, &[(1, 250), (2, 249)]);
         assert!(!flood.is_high_load(now), "a burst below the limit");
         batches(&flood, &mut now, 1, &[(1, 100_000)]);
-        assert!(flood.is_high_load(now + FADES_IN / 2) && !flood.is_high_load(now + FADES_IN), "however much it was");
+        assert!(flood.is_high_load(now + FADE_TIME / 2) && !flood.is_high_load(now + FADE_TIME), "however much it was");
         let always = Flood::above(1_000, 0, now);
         assert!(always.is_high_load(now), "no limit, all is");
     }

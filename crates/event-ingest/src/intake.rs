@@ -39,14 +39,14 @@ use crate::{
 
 /// Deliveries of a tenant and event type in one batch that are very many: their events take turns, and no other event
 /// waits for them.
-const VERY_MANY: u32 = 1_000;
+const LARGE_FAN_OUT_DELIVERIES: u32 = 1_000;
 
 /// Statements for events with very many deliveries that run, or whose jobs are being published, at a time.
-const LARGE_STATEMENTS: usize = 2;
+const MAX_LARGE_STATEMENTS: usize = 2;
 
 /// Events in one call for untried deliveries. It looks at every webhook that their tenants ever had, in a query for each
 /// week of the events.
-const EVENTS_OF_A_CALL: usize = 16;
+const EVENTS_PER_CALL: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct Intake {
@@ -82,7 +82,7 @@ pub(crate) struct StoreTurns {
 
 impl StoreTurns {
     pub(crate) fn new() -> Self {
-        Self { failed: Arc::new(Semaphore::new(1)), large: Arc::new(Semaphore::new(LARGE_STATEMENTS)) }
+        Self { failed: Arc::new(Semaphore::new(1)), large: Arc::new(Semaphore::new(MAX_LARGE_STATEMENTS)) }
     }
 }
 
@@ -305,7 +305,7 @@ impl Intake {
                     (self.ledger.events_store(&plan.events).await, Some(turn))
                 } else {
                     let _turn = if part.may_be_older { self.turns.failed.acquire().await.ok() } else { None };
-                    (self.ledger.events_store_below(&plan.events, VERY_MANY).await, None)
+                    (self.ledger.events_store_below(&plan.events, LARGE_FAN_OUT_DELIVERIES).await, None)
                 };
                 match stored {
                     Err(error) if (plan.events.len() > 1 || part.under_way.is_some()) && may_be_less(&error) => {
@@ -346,7 +346,7 @@ impl Intake {
         let left: HashSet<_> = left.into_iter().collect();
         doubtful.retain(|event| !left.contains(event));
         let mut untried = Vec::new();
-        for some in doubtful.chunks(EVENTS_OF_A_CALL) {
+        for some in doubtful.chunks(EVENTS_PER_CALL) {
             let events: Vec<_> = some.iter().map(|event| &plan.events[*event]).collect();
             let find = || self.ledger.deliveries_untried(&events);
             let found = until_done("finding untried deliveries", &self.abandon, find).await?;

@@ -14,7 +14,7 @@ use crate::{
 
 /// The longest pause between two tries to take the leader's lock. Once it is free, the ledger is without a leader for
 /// no longer. The server closes a connection that asks too rarely.
-const ASK: Duration = Duration::from_secs(5);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Upkeep {
     /// Leads whenever no other process does, until the stop. The stop drops what is under way, and the lock with it.
@@ -28,7 +28,7 @@ impl Upkeep {
             if let Err(error) = self.stand().await {
                 tracing::warn!(error = &error as &dyn Error, "the connection for maintenance failed; trying again");
             }
-            sleep(self.interval.min(ASK)).await;
+            sleep(self.interval.min(LOCK_POLL_INTERVAL)).await;
         }
     }
 
@@ -46,7 +46,7 @@ impl Upkeep {
                 }
                 Err(again) => again,
             };
-            sleep(self.interval.min(ASK)).await;
+            sleep(self.interval.min(LOCK_POLL_INTERVAL)).await;
         }
     }
 

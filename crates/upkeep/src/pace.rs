@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 /// Rows that each kind of work looks at per second, on average: several times what comes in.
 const ROWS_A_SECOND: f64 = 24_000.0;
 /// A pass may take as long as the interval between two passes, and at least this long.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_PASS_TIME: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause after a statement. In between, the pause is as long as the statement.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+const PAUSE_BOUNDS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
 /// What is left of the rows and the time of a pass.
 pub(crate) struct Pace {
@@ -19,7 +19,7 @@ impl Pace {
     /// The share of a pass that begins now, when passes are an `interval` apart.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and saturates")]
     pub(crate) fn new(interval: Duration, now: Instant) -> Self {
-        Self { rows: (interval.as_secs_f64() * ROWS_A_SECOND) as u64, until: now + interval.max(SHORTEST) }
+        Self { rows: (interval.as_secs_f64() * ROWS_A_SECOND) as u64, until: now + interval.max(MIN_PASS_TIME) }
     }
 
     /// Half of the rows that are left: the reserve for the work that follows.
@@ -43,14 +43,14 @@ impl Pace {
 
 /// Leaves the server to others after a statement that took this long.
 pub(crate) async fn pause(statement: Duration) {
-    tokio::time::sleep(statement.clamp(PAUSES.0, PAUSES.1)).await;
+    tokio::time::sleep(statement.clamp(PAUSE_BOUNDS.0, PAUSE_BOUNDS.1)).await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CHUNK: u32 = 10_000;
+    const CHUNK_ROWS: u32 = 10_000;
 
     /// Rows that passes look at in `seconds`, when a chunk takes the duration `chunk`.
     fn walked(seconds: u64, interval: Duration, chunk: Duration) -> u64 {
@@ -58,9 +58,9 @@ mod tests {
         while now < began + Duration::from_secs(seconds) {
             let (mut pace, next) = (Pace::new(interval, now), now + interval);
             while pace.goes_on(0, now) {
-                pace.spend(CHUNK);
-                rows += u64::from(CHUNK);
-                now += chunk + chunk.clamp(PAUSES.0, PAUSES.1);
+                pace.spend(CHUNK_ROWS);
+                rows += u64::from(CHUNK_ROWS);
+                now += chunk + chunk.clamp(PAUSE_BOUNDS.0, PAUSE_BOUNDS.1);
             }
             now = now.max(next);
         }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Rows of the ledger in a chunk: some tens of milliseconds.
-const ROWS: u32 = 10_000;
+const CHUNK_ROWS: u32 = 10_000;
 
 /// A pass: what it may still do, the database's time when it began, the time before which lost jobs were due, the cursor of
 /// untried deliveries, and a publishing connection of its own, so that the hot path never waits. The connection is made
@@ -90,8 +90,8 @@ impl Reconciler<'_> {
         pass: &mut Pass,
     ) -> Result<WaitingChunk, Trouble> {
         let limit = self.search.copies(Instant::now());
-        let chunk = leader.overdue_find(stream, after, ROWS, (pass.lost, limit)).await?;
-        pass.pace.spend(ROWS);
+        let chunk = leader.overdue_find(stream, after, CHUNK_ROWS, (pass.lost, limit)).await?;
+        pass.pace.spend(CHUNK_ROWS);
         pass.jobs += chunk.found.len();
         self.requeue(leader, &chunk.found, pass).await?;
         Ok(chunk)

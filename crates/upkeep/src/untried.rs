@@ -15,7 +15,7 @@ use crate::{
 
 /// The age of the ids that the cursor reaches. Ingest gives the delivery of an event that is older than a day a due time,
 /// by the time at which its transaction begins. The hour is for the transaction's end, and for clocks that are set back.
-const AGE: time::Duration = time::Duration::hours(25);
+const MIN_ID_AGE: time::Duration = time::Duration::hours(25);
 
 impl Reconciler<'_> {
     /// Moves the cursor, in steps of 1,000 rows, unless the clocks are too far apart or a rebuild is under way.
@@ -25,7 +25,7 @@ impl Reconciler<'_> {
     pub(crate) async fn index_untried(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
         let mut pace = Pace::new(self.upkeep.interval, Instant::now());
         let Some(now) = earlier(leader.now().await?, OffsetDateTime::now_utc()) else { return Ok(()) };
-        let (mut cursor, end) = (leader.generation().await?.indexed_before, DeliveryId::bound_at(now - AGE));
+        let (mut cursor, end) = (leader.generation().await?.indexed_before, DeliveryId::bound_at(now - MIN_ID_AGE));
         loop {
             let began = Instant::now();
             let step = match leader.untried_index(cursor, end).await {

@@ -8,7 +8,7 @@ const USUAL_FRAME_BYTES: u32 = 128 * 1024;
 /// The maximum depth of nested tables and arrays. lapin needs its thread's stack for each level.
 const MAX_DEPTH: usize = 32;
 /// Stands for each byte that is not UTF-8.
-const REPLACEMENT: u8 = b'?';
+const REPLACEMENT_BYTE: u8 = b'?';
 
 /// A part of a payload.
 #[derive(Clone, Copy)]
@@ -93,7 +93,7 @@ impl<'b> Rest<'b> {
         while let Err(error) = std::str::from_utf8(text) {
             let rest = &mut text[error.valid_up_to()..];
             let invalid = error.error_len().unwrap_or(rest.len());
-            rest[..invalid].fill(REPLACEMENT);
+            rest[..invalid].fill(REPLACEMENT_BYTE);
             text = rest;
         }
         Some(())

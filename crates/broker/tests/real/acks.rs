@@ -8,7 +8,9 @@ use broker::{Acker, Attachment, BatchLimit, Prefetch, Received, Subscription};
 use futures_util::FutureExt;
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::{NOTHING_WENT_WRONG, SOON, counters, delete, eventually, number, publish, wait_for_depth, with_broker};
+use crate::{
+    NOTHING_WENT_WRONG, WAIT_TIMEOUT, counters, delete, eventually, number, publish, wait_for_depth, with_broker,
+};
 
 const MESSAGES: usize = 500;
 /// How many messages may wait for their acknowledgement.
@@ -23,7 +25,7 @@ const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000, linger: D
 async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let batch = timeout(SOON, subscription.next_batch(LIMIT)).await;
+        let batch = timeout(WAIT_TIMEOUT, subscription.next_batch(LIMIT)).await;
         taken.extend(batch.unwrap_or_else(|_| panic!("{} of {count} came", taken.len())).unwrap());
     }
     assert_eq!(taken.len(), count);
@@ -110,7 +112,7 @@ async fn messages_that_nobody_has_begun_are_requeued_at_the_stop_and_dropped_one
         publish(broker, 0..MESSAGES, 1).await;
         wait_for_depth(broker, 0).await;
         let limit = BatchLimit { messages: 10, ..LIMIT };
-        let mut held = timeout(SOON, subscription.next_batch(limit)).await.unwrap().unwrap();
+        let mut held = timeout(WAIT_TIMEOUT, subscription.next_batch(limit)).await.unwrap().unwrap();
         let closing = subscription.into_closing();
         wait_for_depth(broker, (MESSAGES - held.len()) as u32).await;
         drop(held.pop());

@@ -18,7 +18,7 @@ pub(crate) enum Reason {
 
 impl Reason {
     /// Those that a dispatcher finds by itself: the first is the one that it shows.
-    pub(crate) const OWN: [Self; 2] = [Self::Clock, Self::NoAnswer];
+    pub(crate) const FOUND_BY_PROCESS: [Self; 2] = [Self::Clock, Self::NoAnswer];
 }
 
 /// Why this process accepts no jobs, and what its probes found.

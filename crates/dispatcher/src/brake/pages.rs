@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::brake::metrics::Brakes;
 
 /// The maximum of receivers in a page, and the time in which one of them has to be reached.
-const PAGE: u16 = 200;
+const MAX_PAGE_RECEIVERS: u16 = 200;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time in which the canary has to be reached. A page comes after it.
 const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ impl Pages {
             self.shown.probed(true);
             return Found::Reached;
         }
-        let urls = match self.ledger.receivers_to_probe(round.after, PAGE).await {
+        let urls = match self.ledger.receivers_to_probe(round.after, MAX_PAGE_RECEIVERS).await {
             Ok((urls, last)) => {
                 round.has_asked &= round.after.is_some();
                 round.after = last;

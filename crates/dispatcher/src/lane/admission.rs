@@ -19,23 +19,23 @@ use crate::lane::{
 };
 
 /// The maximum time that a job waits for admission. It is held then, so that others get its place.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many attempts of one tenant may be starting at a time. A start may take a TLS handshake, the most costly part
 /// of an attempt. Without this limit, hundreds that waited would start together, and everybody would wait for their
 /// handshakes.
-const MOST_STARTING: u32 = 16;
+const MAX_STARTING_PER_TENANT: u32 = 16;
 /// The time for which an attempt counts as starting, unless it ends before.
-const STARTING_FOR: Duration = Duration::from_millis(5);
+const MAX_START_TIME: Duration = Duration::from_millis(5);
 
 /// KiB of long bodies that may be in memory: 48 of 256 KiB in the main lane, 8 and 16 in the halves of the slow one. With
 /// what is read in batches, this is well below the memory of a process.
-const MAIN_KIB: u32 = 12 * 1024;
-const SILENT_KIB: u32 = 2 * 1024;
-const LATE_KIB: u32 = 4 * 1024;
+const MAIN_BODIES_KIB: u32 = 12 * 1024;
+const SILENT_BODIES_KIB: u32 = 2 * 1024;
+const LATE_BODIES_KIB: u32 = 4 * 1024;
 
 /// Attempts at a time of a webhook that does not answer.
-const OF_SILENT: u32 = 4;
+const MAX_ATTEMPTS_PER_SILENT_WEBHOOK: u32 = 4;
 
 /// The slots, places and memory of all lanes, with the memory of slow webhooks.
 pub(crate) struct Lanes {
@@ -87,18 +87,23 @@ impl Lanes {
             slow_places: places(settings.slow_in_flight),
             main: Lane {
                 slots: room(main, of(main, settings.webhook_share), of(main, settings.tenant_share), Refusal::Slots),
-                body_kib: bodies(MAIN_KIB, Refusal::Bodies),
+                body_kib: bodies(MAIN_BODIES_KIB, Refusal::Bodies),
             },
             silent: Lane {
-                slots: room(half, OF_SILENT.min(of(half, 0.5)), of(half, settings.tenant_share), slow),
-                body_kib: bodies(SILENT_KIB, slow),
+                slots: room(
+                    half,
+                    MAX_ATTEMPTS_PER_SILENT_WEBHOOK.min(of(half, 0.5)),
+                    of(half, settings.tenant_share),
+                    slow,
+                ),
+                body_kib: bodies(SILENT_BODIES_KIB, slow),
             },
             late: Lane {
                 slots: room(half, of(half, 0.5), of(half, 0.5), slow),
-                body_kib: Room::new(LATE_KIB, LATE_KIB / 2, LATE_KIB / 2, slow),
+                body_kib: Room::new(LATE_BODIES_KIB, LATE_BODIES_KIB / 2, LATE_BODIES_KIB / 2, slow),
             },
             long: room(long, of(long, 1.0 / 32.0), of(long, 0.125), slow),
-            starting: Shares::new(MOST_STARTING),
+            starting: Shares::new(MAX_STARTING_PER_TENANT),
             paces: Paces::new(),
         }
     }
@@ -131,7 +136,7 @@ impl Lanes {
 
     /// Admits an attempt of a job that came by a lane: with a slot, and with memory for its body if that is long. A webhook
     /// that is slow gets a slot of the slow lane immediately or is refused. So is one that is not trusted, while few long
-    /// places are free. Others wait for [`PATIENCE`] at most.
+    /// places are free. Others wait for [`ADMISSION_TIMEOUT`] at most.
     ///
     /// # Errors
     /// What the job did not get.
@@ -149,7 +154,7 @@ impl Lanes {
             Pace::Unknown if self.long.is_scarce() => (&self.silent, false, OF_LATE_ONES),
             Pace::Unknown | Pace::Trusted => (&self.main, true, OF_OTHERS),
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ADMISSION_TIMEOUT;
         let is_for_others = match pace {
             _ if is_main => false,
             // The rest is for webhooks of which nothing is known.
@@ -201,7 +206,7 @@ impl Admission {
         Arc::new(self.lanes.paces.begin(self.owner.webhook))
     }
 
-    /// Makes the attempt. It is starting for [`STARTING_FOR`] at most. One that has become slow releases its slot, and
+    /// Makes the attempt. It is starting for [`MAX_START_TIME`] at most. One that has become slow releases its slot, and
     /// its place by `leave`, if a long place is free. The attempt's state is large, so it stays where it is.
     pub(crate) async fn spend<T>(
         self,
@@ -210,7 +215,7 @@ impl Admission {
         leave: impl FnOnce(),
     ) -> T {
         let Self { lanes, owner, starting, slot, is_main, .. } = self;
-        if let Ok(made) = timeout(STARTING_FOR, attempt.as_mut()).await {
+        if let Ok(made) = timeout(MAX_START_TIME, attempt.as_mut()).await {
             return made;
         }
         drop(starting);

@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// An attempt that takes this long is slow.
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// The time for which an attempt counts. A webhook stays slow for so long after a slow attempt, unless a quick one ends that.
 /// It is trusted if it has answered quickly within this time, and was not slow within it.
-const LATELY: Duration = Duration::from_secs(10 * 60);
+const SPEED_MEMORY: Duration = Duration::from_secs(10 * 60);
 /// The number of remembered webhooks, about. Others count as unknown.
-const REMEMBERED: usize = 50_000;
+const MAX_REMEMBERED_WEBHOOKS: usize = 50_000;
 
 /// The known speed of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) struct Paces {
 
 #[derive(Default)]
 struct Seen {
-    /// Attempts that have been under way for over [`SLOW`].
+    /// Attempts that have been under way for over [`SLOW_AFTER`].
     slow_now: u32,
     /// The latest slow attempt: when it became slow, or ended.
     slow_at: Option<Instant>,
@@ -69,7 +69,7 @@ impl Seen {
 }
 
 fn is_lately(at: Option<Instant>, now: Instant) -> bool {
-    at.is_some_and(|at| now.duration_since(at) < LATELY)
+    at.is_some_and(|at| now.duration_since(at) < SPEED_MEMORY)
 }
 
 impl Paces {
@@ -95,7 +95,7 @@ impl Paces {
 
     fn note(&self, webhook: WebhookId, change: impl FnOnce(&mut Seen, Instant)) {
         let (mut webhooks, now) = (self.webhooks.lock(), Instant::now());
-        if webhooks.len() >= REMEMBERED && !webhooks.contains_key(&webhook) {
+        if webhooks.len() >= MAX_REMEMBERED_WEBHOOKS && !webhooks.contains_key(&webhook) {
             webhooks.retain(|_, seen| seen.is_slow(now));
         }
         change(webhooks.entry(webhook).or_default(), now);
@@ -123,10 +123,10 @@ struct Slow {
 impl Timed {
     /// When the attempt counts as slow.
     pub(crate) fn slow_from(&self) -> Instant {
-        self.began + SLOW
+        self.began + SLOW_AFTER
     }
 
-    /// The attempt has lasted for [`SLOW`]: its webhook is slow from now on.
+    /// The attempt has lasted for [`SLOW_AFTER`]: its webhook is slow from now on.
     pub(crate) fn is_slow(&self) {
         let mut slow = self.slow.lock();
         if slow.is_none() {
@@ -158,7 +158,7 @@ impl Drop for Timed {
                 if let Some(slow) = slow.filter(|slow| seen.slow_at == Some(slow.from)) {
                     (seen.slow_at, seen.is_over) = (slow.slow_at, seen.is_over || slow.is_over);
                 }
-            } else if now.duration_since(self.began) >= SLOW {
+            } else if now.duration_since(self.began) >= SLOW_AFTER {
                 (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);
             } else {
                 seen.is_over = true;
@@ -181,10 +181,10 @@ mod tests {
 
     async fn attempt(paces: &Arc<Paces>, takes: Duration, has_answer: bool) {
         let timed = paces.begin(webhook());
-        if takes >= SLOW {
-            advance(SLOW).await;
+        if takes >= SLOW_AFTER {
+            advance(SLOW_AFTER).await;
             timed.is_slow();
-            advance(takes - SLOW).await;
+            advance(takes - SLOW_AFTER).await;
         } else {
             advance(takes).await;
         }
@@ -193,26 +193,26 @@ mod tests {
         }
     }
 
-    const QUICK: Duration = Duration::from_millis(20);
-    const HANGS: Duration = Duration::from_secs(10);
+    const QUICK_ATTEMPT: Duration = Duration::from_millis(20);
+    const HANGING_ATTEMPT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
     async fn a_webhook_is_slow_once_an_attempt_has_lasted_a_second_and_until_a_quick_one_ends() {
         let paces = Paces::new();
         assert_eq!(paces.of(webhook()), Pace::Unknown);
         let timed = paces.begin(webhook());
-        advance(SLOW).await;
+        advance(SLOW_AFTER).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
         timed.is_slow();
         assert_eq!(paces.of(webhook()), Pace::Silent);
-        attempt(&paces, QUICK, true).await;
+        attempt(&paces, QUICK_ATTEMPT, true).await;
         assert_eq!(paces.of(webhook()), Pace::Silent, "a slow one is under way");
         drop(timed);
         assert_eq!(paces.of(webhook()), Pace::Silent, "it has ended since");
-        attempt(&paces, QUICK, true).await;
+        attempt(&paces, QUICK_ATTEMPT, true).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown, "it is not trusted yet");
-        advance(LATELY).await;
-        attempt(&paces, QUICK, true).await;
+        advance(SPEED_MEMORY).await;
+        attempt(&paces, QUICK_ATTEMPT, true).await;
         assert_eq!(paces.of(webhook()), Pace::Trusted);
     }
 
@@ -220,7 +220,7 @@ mod tests {
     async fn who_answers_late_is_told_from_who_does_not_by_the_latest_slow_attempt() {
         let paces = Paces::new();
         for (has_answer, expected) in [(true, Pace::Late), (false, Pace::Silent), (true, Pace::Late)] {
-            attempt(&paces, HANGS, has_answer).await;
+            attempt(&paces, HANGING_ATTEMPT, has_answer).await;
             assert_eq!(paces.of(webhook()), expected);
         }
     }
@@ -228,35 +228,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slowness_and_trust_are_forgotten_after_some_minutes() {
         let paces = Paces::new();
-        attempt(&paces, HANGS, false).await;
-        advance(LATELY).await;
+        attempt(&paces, HANGING_ATTEMPT, false).await;
+        advance(SPEED_MEMORY).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
         let paces = Paces::new();
-        attempt(&paces, QUICK, true).await;
+        attempt(&paces, QUICK_ATTEMPT, true).await;
         assert_eq!(paces.of(webhook()), Pace::Trusted);
-        advance(LATELY).await;
+        advance(SPEED_MEMORY).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_quick_failure_ends_slowness_and_earns_no_trust() {
         let paces = Paces::new();
-        attempt(&paces, HANGS, false).await;
-        attempt(&paces, QUICK, false).await;
+        attempt(&paces, HANGING_ATTEMPT, false).await;
+        attempt(&paces, QUICK_ATTEMPT, false).await;
         assert_eq!(paces.of(webhook()), Pace::Unknown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_was_not_made_changes_nothing() {
-        for (takes, has_answer, expected) in
-            [(HANGS, false, Pace::Silent), (HANGS, true, Pace::Late), (QUICK, true, Pace::Trusted)]
-        {
+        for (takes, has_answer, expected) in [
+            (HANGING_ATTEMPT, false, Pace::Silent),
+            (HANGING_ATTEMPT, true, Pace::Late),
+            (QUICK_ATTEMPT, true, Pace::Trusted),
+        ] {
             let paces = Paces::new();
             attempt(&paces, takes, has_answer).await;
-            for takes in [QUICK, HANGS] {
+            for takes in [QUICK_ATTEMPT, HANGING_ATTEMPT] {
                 let timed = paces.begin(webhook());
                 advance(takes).await;
-                if takes >= SLOW {
+                if takes >= SLOW_AFTER {
                     timed.is_slow();
                 }
                 timed.not_made();
@@ -269,12 +271,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_memory_is_bounded_and_keeps_the_slow() {
         let paces = Paces::new();
-        attempt(&paces, HANGS, false).await;
-        for number in 0..3 * REMEMBERED {
+        attempt(&paces, HANGING_ATTEMPT, false).await;
+        for number in 0..3 * MAX_REMEMBERED_WEBHOOKS {
             let number = u128::try_from(number).unwrap() + 2;
             paces.begin(Uuid::from_u128(number).into()).answered();
         }
-        assert!(paces.webhooks.lock().len() <= REMEMBERED + 1);
+        assert!(paces.webhooks.lock().len() <= MAX_REMEMBERED_WEBHOOKS + 1);
         assert_eq!(paces.of(webhook()), Pace::Silent);
     }
 }

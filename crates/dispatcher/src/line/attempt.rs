@@ -113,7 +113,7 @@ fn refusal(error: String, now: OffsetDateTime) -> Answer {
 }
 
 /// Fewer digits of a digest than this reveal nothing.
-const DIGITS: usize = 8;
+const MIN_MASKED_DIGITS: usize = 8;
 
 /// Masks the signatures in what a receiver sent: it may echo them, and they must not be stored.
 fn hide_digests(text: &mut [u8], signature: &str, standard: Option<&str>) {
@@ -129,7 +129,7 @@ fn hide(text: &mut [u8], digest: &str) {
     let mut at = 0;
     while at < text.len() {
         let (digits, length) = begins_with(&text[at..], digest);
-        if digits >= DIGITS {
+        if digits >= MIN_MASKED_DIGITS {
             text[at..at + length].fill(b'*');
         }
         at += 1;
@@ -163,18 +163,18 @@ fn begins_with(text: &[u8], digest: &str) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    const SIGNED: &str = "t=1772357400,v1=abcdef0123";
+    const SIGNATURE: &str = "t=1772357400,v1=abcdef0123";
 
     #[test]
     fn an_answer_that_repeats_the_signature_is_kept_without_it() {
         let mut head = b"v1=abcdef0123, again abcdef0123, abcdef01.".to_vec();
-        hide_digests(&mut head, SIGNED, None);
+        hide_digests(&mut head, SIGNATURE, None);
         assert_eq!(head, b"v1=**********, again **********, ********.");
         let mut short = b"ok".to_vec();
-        hide_digests(&mut short, SIGNED, None);
+        hide_digests(&mut short, SIGNATURE, None);
         assert_eq!(short, b"ok");
         let mut cut = b"v1=abcdef012".to_vec();
-        hide_digests(&mut cut, SIGNED, None);
+        hide_digests(&mut cut, SIGNATURE, None);
         assert_eq!(cut, b"v1=*********");
     }
 
@@ -182,7 +182,7 @@ mod tests {
     fn neither_signature_is_kept_as_it_is_or_in_json() {
         let mut head =
             br#"{"a":"v1,ab/defgh+k=","b":"v1,ab\/defgh+k\u003d","c":"v1=abcdef0123"}, v1,ab/defgh"#.to_vec();
-        hide_digests(&mut head, SIGNED, Some("v1,ab/defgh+k="));
+        hide_digests(&mut head, SIGNATURE, Some("v1,ab/defgh+k="));
         let kept = String::from_utf8(head).unwrap();
         assert_eq!(kept, r#"{"a":"v1,**********=","b":"v1,***********\u003d","c":"v1=**********"}, v1,********"#);
         for (echo, kept) in [

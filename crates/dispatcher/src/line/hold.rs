@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// The maximum of jobs that one statement holds.
-const MOST: usize = 128;
+const MAX_BATCH_JOBS: usize = 128;
 /// The pause after a statement: each costs a disk write, for which others wait, and nobody waits for a job to be held.
-const PACE: Duration = Duration::from_millis(100);
+const BATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// A job to be held.
 pub(crate) struct Holding {
@@ -49,7 +49,7 @@ impl Holding {
 pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding>) {
     let settling = TaskTracker::new();
     let mut batch = Vec::new();
-    while holds.recv_many(&mut batch, MOST).await > 0 {
+    while holds.recv_many(&mut batch, MAX_BATCH_JOBS).await > 0 {
         // What comes later is not held with its job.
         let duplicates: Vec<_> = batch.iter().map(|Holding { job, .. }| job.duplicates()).collect();
         let jobs: Vec<Held> = batch.iter().map(Holding::held).collect();
@@ -82,8 +82,8 @@ pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding
             let _watched = settler.shared.essential.watch("holding");
             settler.publish_then_ack(parts, None).await;
         });
-        if holds.len() < MOST {
-            sleep(PACE).await;
+        if holds.len() < MAX_BATCH_JOBS {
+            sleep(BATCH_PAUSE).await;
         }
     }
     settling.close();

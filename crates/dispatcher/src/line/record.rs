@@ -21,11 +21,11 @@ use crate::{
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
 /// result that is lost with the process meanwhile costs another attempt.
-const PACE: Duration = Duration::from_millis(20);
+const BATCH_PAUSE: Duration = Duration::from_millis(20);
 /// How many results are worth a write. While there are fewer, there is another pause.
-const ENOUGH: usize = 64;
+const MIN_BATCH_RESULTS: usize = 64;
 /// No pause begins later than this after the write began.
-const LONGEST: Duration = Duration::from_millis(60);
+const MAX_BATCH_DELAY: Duration = Duration::from_millis(60);
 
 /// A job with its attempt, to be recorded.
 pub(crate) type Made = (UnderWay, Attempted);
@@ -41,7 +41,7 @@ impl Recorder {
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
         // A job keeps its place until it is recorded. Of few places, half are enough.
-        let enough = ENOUGH.min(results.max_capacity() / 2);
+        let enough = MIN_BATCH_RESULTS.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
             let (jobs, attempts): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
@@ -63,8 +63,8 @@ impl Recorder {
                 // No job continues: its duplicates end with it.
                 recorder.settler.end_all(ends).await;
             });
-            while began.elapsed() < LONGEST {
-                sleep(PACE).await;
+            while began.elapsed() < MAX_BATCH_DELAY {
+                sleep(BATCH_PAUSE).await;
                 if results.len() >= enough {
                     break;
                 }

@@ -41,12 +41,12 @@ use crate::{
 const REREAD_AFTER: Duration = Duration::from_millis(400);
 /// The time for which a job is delayed if its webhook's secret does not open, or if no descriptor is left for its attempt: an
 /// operator has to repair something.
-const POSTPONED_BY: Duration = Duration::from_secs(60);
+const POSTPONE_DELAY: Duration = Duration::from_secs(60);
 /// The time for which a job keeps its place if no descriptor is left for its attempt. Otherwise, this process would take and
 /// postpone jobs as fast as it can.
-const WITHOUT_DESCRIPTOR: Duration = Duration::from_secs(1);
+const DESCRIPTOR_PAUSE: Duration = Duration::from_secs(1);
 /// How often the log says so in a minute.
-pub(crate) const LACKS_PER_MINUTE: NonZeroU32 = NonZeroU32::MIN;
+pub(crate) const LACK_LOGS_PER_MINUTE: NonZeroU32 = NonZeroU32::MIN;
 
 pub(crate) struct Line {
     pub(crate) shared: Arc<Shared>,
@@ -262,7 +262,7 @@ impl Line {
                  (LimitNOFILE, ulimit -Hn), or look for what holds them (process_open_fds)"
             );
         }
-        sleep(WITHOUT_DESCRIPTOR).await;
+        sleep(DESCRIPTOR_PAUSE).await;
         self.postpone(job, NotAttempted::NoDescriptor, attempts, accepted_at).await
     }
 
@@ -275,7 +275,7 @@ impl Line {
         attempts: u16,
         accepted_at: Option<OffsetDateTime>,
     ) -> Result<Stop, Abandoned> {
-        let (delivery, until) = (job.job().delivery, self.shared.database.now() + POSTPONED_BY);
+        let (delivery, until) = (job.job().delivery, self.shared.database.now() + POSTPONE_DELAY);
         let postpone = || self.shared.ledger.delivery_postpone(delivery, attempts, until);
         self.shared.until_done("postponing a delivery", postpone).await?;
         if let Some(accepted_at) = accepted_at {

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     lane::{
-        admission::PATIENCE,
+        admission::ADMISSION_TIMEOUT,
         refusal::{Hold, OF_OTHERS, Refusal},
     },
     line::{
@@ -24,16 +24,16 @@ use crate::{
 
 /// A job that was handed out so often before is noted when it begins. Most such jobs are harmless: they only waited
 /// when their dispatcher stopped or lost its connection, and the broker counts that too.
-const NOTED_AFTER: u32 = 2;
+const MIN_DELIVERIES_TO_NOTE: u32 = 2;
 /// How often a job is begun, at most, if its process dies each time: once among others, which may be the cause, and
 /// three times alone. With the deliveries before the first note, a poisonous job ends six processes at most.
-const MOST_TRIES: u16 = 4;
+const MAX_TRIES: u16 = 4;
 /// A suspect that does no harm for this long is cleared, and the next one may begin.
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
 /// Returns whether a message of several jobs is to be taken apart: one of them may be a suspect.
 pub(crate) const fn must_be_split(handed_out_before: u32) -> bool {
-    handed_out_before >= NOTED_AFTER
+    handed_out_before >= MIN_DELIVERIES_TO_NOTE
 }
 
 pub(crate) struct Suspects {
@@ -68,7 +68,7 @@ impl Suspects {
             let fault = "the broker delivered its message again meanwhile".to_owned();
             return Err(End::Dead(DeadReason::Unrecorded(fault)).into());
         }
-        Ok(if handed_out_before < NOTED_AFTER { 0 } else { tries })
+        Ok(if handed_out_before < MIN_DELIVERIES_TO_NOTE { 0 } else { tries })
     }
 
     /// Waits for a turn, if the job is a suspect.
@@ -79,7 +79,7 @@ impl Suspects {
         if tries == 0 {
             return Ok(None);
         }
-        match timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await {
+        match timeout(ADMISSION_TIMEOUT, Arc::clone(&self.turns).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(Some(turn)),
             _ => Err(Hold { webhook, refusal: Refusal::Suspects, waking: Some(OF_OTHERS) }),
         }
@@ -94,7 +94,7 @@ impl Suspects {
     /// [`DeadReason::Poison`] when it was begun too often.
     pub(crate) async fn note(&self, job: &mut UnderWay, tries: u16, turn: Option<Turn>) -> Result<(), Stop> {
         let handed_out_before = job.receipt().handed_out_before;
-        if handed_out_before < NOTED_AFTER {
+        if handed_out_before < MIN_DELIVERIES_TO_NOTE {
             return Ok(());
         }
         let Job { delivery, attempt } = job.job();
@@ -103,7 +103,7 @@ impl Suspects {
         if turn.is_some() {
             tracing::warn!(%delivery, attempt, tries, handed_out_before, "a suspect job is begun alone");
         }
-        if tries > MOST_TRIES {
+        if tries > MAX_TRIES {
             return Err(End::Dead(DeadReason::Poison { handed_out_before, deaths: tries - 1 }).into());
         }
         let (shared, watched) = (Arc::clone(&self.shared), job.watch());

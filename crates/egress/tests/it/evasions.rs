@@ -7,7 +7,7 @@ use egress::{EgressConfig, Post};
 use tokio::{net::TcpStream, task::JoinSet};
 
 use crate::{
-    Client, LONG, SHORT,
+    Client, LONG_TIMEOUT, SHORT_TIMEOUT,
     authority::Authority,
     config,
     name_server::{NameServer, Say},
@@ -179,7 +179,11 @@ async fn loopback() -> Receiver {
 /// A client with the default policy at the connection.
 fn strict(name_server: &NameServer) -> Client {
     let name_servers = vec![name_server.address()];
-    Client::new(EgressConfig { destinations: Destinations::default(), name_servers, ..config(&Authority::new(), LONG) })
+    Client::new(EgressConfig {
+        destinations: Destinations::default(),
+        name_servers,
+        ..config(&Authority::new(), LONG_TIMEOUT)
+    })
 }
 
 /// A POST to a URL that was registered under a policy that refuses nothing.
@@ -281,7 +285,7 @@ async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
     .await;
     let name_servers = vec![name_server.address()];
     let destinations = Destinations::default();
-    let egress = Client::new(EgressConfig { name_servers, destinations, ..config(&Authority::new(), SHORT) });
+    let egress = Client::new(EgressConfig { name_servers, destinations, ..config(&Authority::new(), SHORT_TIMEOUT) });
     for (name, reason) in [
         ("missing.example", " to a public address"),
         ("empty.example", " to a public address"),
@@ -293,7 +297,7 @@ async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
         let answer = egress.post(post(&format!("https://{name}/"))).await;
         let expected = format!("the host name \"{name}\" does not resolve{reason}");
         assert_eq!((answer.class, answer.error), (OutcomeClass::Dns, Some(expected)));
-        assert!(name != "silent.example" || answer.elapsed >= SHORT / 2, "{:?}", answer.elapsed);
+        assert!(name != "silent.example" || answer.elapsed >= SHORT_TIMEOUT / 2, "{:?}", answer.elapsed);
     }
 }
 

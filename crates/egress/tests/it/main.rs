@@ -28,9 +28,9 @@ use egress::{Egress, EgressConfig, Post};
 use tokio::time::timeout;
 
 /// Long enough for anything that is not meant to time out, even on a busy machine.
-const LONG: Duration = Duration::from_secs(5);
+const LONG_TIMEOUT: Duration = Duration::from_secs(5);
 /// The deadline of what is meant to time out.
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn config(authority: &Authority, timeout: Duration) -> EgressConfig {
     EgressConfig {
@@ -54,7 +54,7 @@ impl Client {
     }
 
     async fn post(&self, request: Post) -> Answer {
-        timeout(LONG * 2, self.0.post(request)).await.expect("a post that does not end").unwrap()
+        timeout(LONG_TIMEOUT * 2, self.0.post(request)).await.expect("a post that does not end").unwrap()
     }
 }
 
@@ -77,6 +77,6 @@ fn post(url: &str) -> Post {
 #[test]
 fn a_post_can_be_spawned() {
     fn assert_send<T: Send>(_: &T) {}
-    let egress = egress(&Authority::new(), LONG);
+    let egress = egress(&Authority::new(), LONG_TIMEOUT);
     assert_send(&egress.0.post(post("https://127.0.0.1/")));
 }

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 static HEAP: PeakAlloc = PeakAlloc;
 
 /// The environment variable that tells a child which receiver to be.
-const CHILD: &str = "EGRESS_TEST_HOSTILITY";
+const CHILD_VARIABLE: &str = "EGRESS_TEST_HOSTILITY";
 
 /// A receiver in a process of its own. The process ends with its standard input.
 struct Receiver {
@@ -41,7 +41,7 @@ impl Receiver {
     fn start(hostility: Hostility) -> Self {
         let this = std::env::current_exe().unwrap();
         let mut command = Command::new(this);
-        command.args(["--exact", "the_receivers_own_process", "--nocapture"]).env(CHILD, hostility.name());
+        command.args(["--exact", "the_receivers_own_process", "--nocapture"]).env(CHILD_VARIABLE, hostility.name());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let address = lines.by_ref().find_map(|line| line.strip_prefix("listening on ")?.parse().ok()).unwrap();
@@ -87,7 +87,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// In a child process, runs the receiver. Otherwise does nothing.
 #[test]
 fn the_receivers_own_process() {
-    let Some(hostility) = std::env::var(CHILD).ok().and_then(|name| Hostility::named(&name)) else { return };
+    let Some(hostility) = std::env::var(CHILD_VARIABLE).ok().and_then(|name| Hostility::named(&name)) else { return };
     let authority = Authority::new();
     runtime().block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
