@@ -90,7 +90,7 @@ impl Outbox {
     }
 
     fn woken<'p>(&self, jobs: &'p [Promised]) -> Vec<(Outgoing, &'p [Promised])> {
-        self.names.jobs_woken(jobs, |promised| (promised.job, promised.handed_out))
+        self.names.jobs_released(jobs, |promised| (promised.job, promised.handed_out))
     }
 
     async fn publish_messages(

@@ -22,12 +22,12 @@ use crate::{
 /// How long it may take to hand an acknowledgement to the system. The broker does not answer it.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Acknowledges what one channel has handed out. Each channel has one, and all acknowledgements of the channel go
+/// Acknowledges what one channel has delivered. Each channel has one, and all acknowledgements of the channel go
 /// through it.
 #[derive(Debug)]
 pub(crate) struct Acks {
     stats: Stats,
-    /// How many messages are handed out and not acknowledged.
+    /// The number of messages that are delivered and not acknowledged.
     held: Gauge,
     state: Mutex<State>,
 }
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl Acks {
-    /// Starts for a channel that has not handed out anything yet. Counts in `held` what it hands out.
+    /// Starts for a channel that has not delivered anything yet. Counts in `held` what it delivers.
     pub(crate) fn new(channel: Channel, stats: &Stats, held: Gauge) -> Arc<Self> {
         let state = State { channel: Some(channel), tracker: Tracker::default(), dropped: Some(Vec::new()) };
         Arc::new(Self { stats: stats.clone(), held, state: Mutex::new(state) })

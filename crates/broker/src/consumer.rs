@@ -123,7 +123,7 @@ impl Broker {
     ) -> Subscription {
         let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
         let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
-        let held = self.shared.stats.consumer(self.shared.names.unprefixed(&queue), prefetch.most());
+        let held = self.context.stats.consumer(self.context.names.unprefixed(&queue), prefetch.most());
         let worker = Worker {
             broker,
             queue,
@@ -159,7 +159,7 @@ impl Subscription {
                 }
             }
             while let Some(message) = next {
-                // Skips the messages of a lost connection: the broker hands them out again.
+                // Skips the messages of a lost connection: the broker delivers them again.
                 if message.acker.is_usable() {
                     bytes += message.body.len();
                     batch.push(message);
@@ -248,7 +248,7 @@ impl Worker {
                         tracing::info!(queue = %self.queue, "consuming");
                     }
                     self.attachment.set(consumer.is_ok());
-                    let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
+                    let acks = Acks::new(channel.clone(), &self.broker.context.stats, self.held.clone());
                     let ended = match consumer {
                         Ok(consumer) => self.forward(&channel, (consumer, prefetch), &acks, grows_at).await,
                         Err(error) => Some(error),
@@ -265,7 +265,7 @@ impl Worker {
                         backoff = Backoff::default();
                     }
                     acks.end();
-                    self.broker.shared.stats.reconnects.inc();
+                    self.broker.context.stats.reconnects.inc();
                     if !hurries || !is_early {
                         let error = ended.as_ref().map(|error| error as &dyn std::error::Error);
                         tracing::warn!(queue = %self.queue, error, "the consumer has ended; attaching again");

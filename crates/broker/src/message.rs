@@ -18,7 +18,7 @@ const MAX_HEADER_CHARS: usize = 1000;
 
 /// The broker's count of redeliveries. It is absent at the first receipt.
 const REDELIVERY_COUNT_HEADER: &str = "x-delivery-count";
-/// How often a message was handed out before it was published again.
+/// The number of deliveries of a message by the broker before this service moved it to another queue.
 const CARRIED_COUNT_HEADER: &str = "x-handed-out";
 /// Marks messages of jobs that take the bulk lane, so that their retries do as well. A dead-lettered message keeps it.
 const BULK_HEADER: &str = "x-bulk";
@@ -28,8 +28,8 @@ const TRACEPARENT_HEADER: &str = "traceparent";
 /// A message to publish to the service's own exchange. It is always persistent.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
-    /// The queue it goes to, or another routing key that the service's own exchange knows.
-    pub queue: String,
+    /// The name of a queue, or another routing key that the service's own exchange knows.
+    pub routing_key: String,
     /// An id by which a consumer tells a repeated message.
     pub id: Option<Uuid>,
     /// The body.
@@ -41,12 +41,11 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The same message with how often it was handed out in a header, as the broker's own count restarts with every
-    /// publish.
+    /// Adds the number of earlier deliveries in a header, as the broker's own count restarts with every publish.
     #[must_use]
-    pub fn carrying(mut self, handed_out_before: u32) -> Self {
-        if handed_out_before > 0 {
-            self.headers.insert(CARRIED_COUNT_HEADER.to_owned(), handed_out_before.to_string());
+    pub fn carrying(mut self, delivery_count: u32) -> Self {
+        if delivery_count > 0 {
+            self.headers.insert(CARRIED_COUNT_HEADER.to_owned(), delivery_count.to_string());
         }
         self
     }
@@ -76,7 +75,7 @@ impl Outgoing {
         let properties = BasicProperties::default().with_delivery_mode(2).with_content_type("application/json".into());
         let properties = if self.headers.is_empty() { properties } else { properties.with_headers(headers) };
         let properties = match self.id {
-            Some(id) => properties.with_message_id(id.to_string().into()).with_type(self.queue.as_str().into()),
+            Some(id) => properties.with_message_id(id.to_string().into()).with_type(self.routing_key.as_str().into()),
             None => properties,
         };
         match self.expires_in {
@@ -94,11 +93,11 @@ pub struct Received {
     pub body: Vec<u8>,
     /// The routing key under which it was published.
     pub routing_key: String,
-    /// Whether it was handed out before.
+    /// True if the broker delivered it before.
     pub redelivered: bool,
-    /// How often it was handed out before and not acknowledged: the broker's count, plus what [`Outgoing::carrying`]
+    /// The number of earlier deliveries without an acknowledgement: the broker's count, plus what [`Outgoing::carrying`]
     /// recorded when it was moved from another queue.
-    pub handed_out_before: u32,
+    pub delivery_count: u32,
     /// Whether it is marked by [`Outgoing::of_bulk`].
     pub is_of_bulk: bool,
     /// Its property `content_encoding`.
@@ -110,14 +109,14 @@ pub struct Received {
 }
 
 impl Received {
-    /// Wraps a message that the channel of `acks` has handed out.
+    /// Wraps a message that the channel of `acks` has delivered.
     pub(crate) fn new(delivery: Delivery, acks: &Arc<Acks>) -> Self {
-        let handed_out_before = handed_out_before(&delivery);
+        let delivery_count = delivery_count(&delivery);
         let headers = delivery.properties.headers().as_ref();
         Self {
             routing_key: delivery.routing_key.into(),
             redelivered: delivery.redelivered,
-            handed_out_before,
+            delivery_count,
             is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK_HEADER)),
             content_encoding: delivery.properties.content_encoding().as_ref().map(ToString::to_string),
             traceparent: headers.and_then(traceparent),
@@ -128,7 +127,7 @@ impl Received {
 }
 
 /// Counts a redelivery as at least one, as the broker may give no number.
-fn handed_out_before(delivery: &Delivery) -> u32 {
+fn delivery_count(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
     number(REDELIVERY_COUNT_HEADER).max(delivery.redelivered.into()).saturating_add(number(CARRIED_COUNT_HEADER))

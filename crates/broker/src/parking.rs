@@ -155,7 +155,7 @@ impl Broker {
         while taken < most {
             let Some(message) = get(&channel, from).await? else { break };
             let received = Received::new(message.delivery, &acks);
-            let outgoing = Outgoing { queue: to(&received.body), body: received.body, ..Default::default() };
+            let outgoing = Outgoing { routing_key: to(&received.body), body: received.body, ..Default::default() };
             publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
             received.acker.ack().await;
             taken += 1;

@@ -39,7 +39,7 @@ impl Broker {
         }
         let (presence, found) = self.look_everywhere(queue, "depth").await;
         if let Some(found) = found
-            && let Some((connection, _channel)) = self.shared.depths.lock().await.replace(found)
+            && let Some((connection, _channel)) = self.context.depths.lock().await.replace(found)
         {
             farewell(&connection).await;
         }
@@ -62,7 +62,7 @@ impl Broker {
 
     /// Asks each address, or several times the only one. Returns the first connection to a node that has the queue.
     pub(crate) async fn look_everywhere(&self, queue: &str, role: &str) -> (Presence, Option<(Connection, Channel)>) {
-        let addresses = &self.shared.addresses;
+        let addresses = &self.context.addresses;
         let again = if addresses.are_several() { 1 } else { CHECKS_PER_ADDRESS };
         let uris: Vec<_> = std::iter::repeat_n((), again).flat_map(|()| addresses.in_order(false)).collect();
         let looks = join_all(uris.iter().map(|uri| self.look(uri, queue, role))).await;
@@ -106,7 +106,7 @@ impl Broker {
 
     async fn look(&self, uri: &AMQPUri, queue: &str, role: &str) -> Look {
         // A look is a part of connecting, which has this share of the time.
-        let patience = self.shared.addresses.share_of(CONNECT_TIMEOUT) / 2;
+        let patience = self.context.addresses.share_of(CONNECT_TIMEOUT) / 2;
         let look = async {
             let (connection, channel) = self.open(uri, role, patience).await?;
             let (found, channel) = find(&connection, channel, queue).await?;

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backoff::Backoff,
     broker::{Broker, close, in_time},
-    confirms::{Answer, Confirms, queue, sent},
+    confirms::{ConfirmResult, Confirms, queue, sent},
     error::{BrokerError, PublishError, Unconfirmed},
     message::Outgoing,
 };
@@ -91,7 +91,7 @@ impl Publisher {
     /// Says which messages the broker is not known to have. A missing confirm is waited for as long as
     /// [`crate::BrokerConfig::confirm_timeout`] says.
     pub async fn publish<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW_MESSAGES, self.broker.shared.confirm_timeout).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.confirm_timeout).await
     }
 
     /// The same for a caller that no lease limits. It waits ten times as long for a missing confirm, while the
@@ -101,7 +101,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_patiently<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW_MESSAGES, self.broker.shared.confirm_timeout * 10).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.confirm_timeout * 10).await
     }
 
     /// The same for very many messages: more of them are in flight at a time. It needs a publisher of its own.
@@ -109,7 +109,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_bulk<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, BULK_WINDOW_MESSAGES, self.broker.shared.confirm_timeout * 10).await
+        self.publish_within(messages, BULK_WINDOW_MESSAGES, self.broker.context.confirm_timeout * 10).await
     }
 
     async fn publish_within<M: Borrow<Outgoing>>(
@@ -120,15 +120,15 @@ impl Publisher {
     ) -> Result<(), Unconfirmed> {
         let mut queues = BTreeMap::<&str, Vec<usize>>::new();
         for (place, message) in messages.iter().enumerate() {
-            queues.entry(&message.borrow().queue).or_default().push(place);
+            queues.entry(&message.borrow().routing_key).or_default().push(place);
         }
         let queues = queues.into_values().map(|places| self.publish_in_order(messages, places, (window, patience)));
         let mut failed: Vec<_> = join_all(queues).await.into_iter().flatten().collect();
         failed.sort_unstable_by_key(|(place, _)| *place);
         let places = failed.iter().map(|(place, _)| *place).collect();
         let Some((first, error)) = failed.into_iter().next() else { return Ok(()) };
-        self.broker.shared.stats.publish_failures.inc();
-        let (all, queue, error) = (messages.len(), messages[first].borrow().queue.clone(), Box::new(error));
+        self.broker.context.stats.publish_failures.inc();
+        let (all, queue, error) = (messages.len(), messages[first].borrow().routing_key.clone(), Box::new(error));
         Err(Unconfirmed { places, all, queue, error })
     }
 
@@ -176,8 +176,8 @@ impl Publisher {
     }
 
     /// Publishes messages together and returns what became of each.
-    async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<Answer> {
-        let timeout = self.broker.shared.confirm_timeout;
+    async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<ConfirmResult> {
+        let timeout = self.broker.context.confirm_timeout;
         let (began, mut watched) = (Instant::now(), self.established.clone());
         let established = match timeout_at(began + timeout, watched.wait_for(Option::is_some)).await {
             Ok(Ok(established)) => established.clone(),
@@ -216,7 +216,7 @@ impl Publisher {
 
 impl Established {
     /// Marks the connection as failed, unless it is blocked. Every message fails with the same error.
-    fn failed(&self, error: PublishError, messages: usize) -> Vec<Answer> {
+    fn failed(&self, error: PublishError, messages: usize) -> Vec<ConfirmResult> {
         self.suspect();
         vec![Err(error); messages]
     }
@@ -266,7 +266,7 @@ async fn supervise(broker: Broker, sender: watch::Sender<Option<Established>>, s
                 if stop.is_cancelled() {
                     close(&connection).await;
                 } else {
-                    broker.shared.stats.reconnects.inc();
+                    broker.context.stats.reconnects.inc();
                     tracing::warn!("the publishing connection to the broker failed; connecting again");
                 }
             }

@@ -94,8 +94,8 @@ impl<'a> Reconciler<'a> {
     /// for jobs that are enqueued again.
     async fn look(&mut self, now: OffsetDateTime) -> Result<bool, Trouble> {
         let (broker, names) = (&self.upkeep.broker, self.upkeep.broker.names());
-        let (main, bulk) = (broker.lane(&names.main()).await?, broker.lane(&names.bulk()).await?);
-        let slow = broker.lane(&names.slow()).await?;
+        let (main, bulk) = (broker.queue_depth(&names.main()).await?, broker.queue_depth(&names.bulk()).await?);
+        let slow = broker.queue_depth(&names.slow()).await?;
         let [main, bulk, slow] = [main, bulk, slow].map(Option::unwrap_or_default);
         // A queue whose leader is silent for a moment shows no consumer either. The time begins anew if that lasts.
         if [main, bulk, slow].iter().all(|lane| lane.consumers > 0) {

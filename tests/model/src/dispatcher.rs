@@ -87,7 +87,7 @@ impl Dispatcher {
         self.messages.iter().filter_map(move |taken| Some((number_of(&taken, job)?, taken)))
     }
 
-    /// As `UnderWay::handed_out_before`.
+    /// As `UnderWay::delivery_count`.
     fn was_redelivered(&self, job: Job) -> bool {
         self.parts(job).any(|(_, taken)| taken.message.redelivered)
     }
@@ -138,7 +138,7 @@ fn number_of(taken: &Taken, job: Job) -> Option<usize> {
 fn follow_up(job: Job, end: End<()>) -> Option<Message> {
     let (job, due, redelivered) = match end {
         End::Retry(due) => (Job { attempt: job.attempt + 1, ..job }, due, false),
-        End::Again(due, handed_out_before) => (job, due, handed_out_before > 0),
+        End::Again(due, delivery_count) => (job, due, delivery_count > 0),
         _ => return None,
     };
     Some(Message { redelivered, wait: minutes(due).max(0), ..Message::of([job]) })

@@ -92,7 +92,7 @@ fn begin(steps: &mut Steps, number: usize) {
     }
 }
 
-/// Takes a batch of the rows of which `lease` says whether their messages were handed out before. Those that wait are due now.
+/// Takes a batch of the rows of which `lease` says whether their messages were delivered before. Those that wait are due now.
 fn take(state: &mut State, number: usize, lease: impl Fn(&mut Row) -> Option<bool>) {
     let mut batch = Bag::EMPTY;
     for (delivery, row) in state.stored_mut() {

@@ -32,7 +32,7 @@ async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     taken
 }
 
-/// The same. Checks that none was handed out before, as the messages of a closed channel would be.
+/// The same. Checks that none was delivered before, as the messages of a closed channel would be.
 async fn take_new(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     let taken = take(subscription, count).await;
     assert!(taken.iter().all(|message| !message.redelivered), "the channel was closed");
@@ -81,7 +81,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         let (left_out, done): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| LEFT_OUT.contains(&number(message)));
         acknowledge(done, &mut random).await;
-        // The broker hands out this many only if it has taken every acknowledgement.
+        // The broker delivers this many only if it has taken every acknowledgement.
         let more = MESSAGES - LEFT_OUT.len();
         publish(broker, MESSAGES..MESSAGES + more, 1).await;
         acknowledge(take_new(&mut subscription, more).await, &mut random).await;
@@ -94,7 +94,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         let mut subscription = broker.subscribe(broker.names().main(), PREFETCH, Attachment::default());
         let again = take(&mut subscription, LEFT_OUT.len()).await;
         assert_eq!(again.iter().map(number).collect::<BTreeSet<_>>(), BTreeSet::from(LEFT_OUT));
-        assert!(again.iter().all(|message| message.redelivered && message.handed_out_before == 1));
+        assert!(again.iter().all(|message| message.redelivered && message.delivery_count == 1));
 
         // These belong to two channels, one of which is gone.
         Acker::ack_all(left_out.into_iter().chain(again).map(|message| message.acker).collect()).await;

@@ -20,7 +20,7 @@ const ROUNDS: usize = 30;
 const OTHER_CALLERS: usize = 5;
 
 fn messages(queue: &str) -> Vec<Outgoing> {
-    vec![Outgoing { queue: queue.to_owned(), body: b"{}".to_vec(), ..Default::default() }; BATCH_MESSAGES]
+    vec![Outgoing { routing_key: queue.to_owned(), body: b"{}".to_vec(), ..Default::default() }; BATCH_MESSAGES]
 }
 
 /// Declares a queue that is always full: every publish to it is refused. It ends with the connection.
@@ -78,7 +78,7 @@ async fn of_one_call_it_is_told_which_messages_were_refused_and_the_others_are_t
         publisher.publish(&messages(&broker.names().dead())).await.unwrap();
         let (_connection, full) = full(broker).await;
         let to = |number: usize| if number.is_multiple_of(3) { full.clone() } else { broker.names().main() };
-        let message = |number: usize| Outgoing { queue: to(number), body: b"{}".to_vec(), ..Default::default() };
+        let message = |number: usize| Outgoing { routing_key: to(number), body: b"{}".to_vec(), ..Default::default() };
         let messages: Vec<_> = (0..4 * BATCH_MESSAGES).map(message).collect();
         let refused: Vec<_> = (0..messages.len()).step_by(3).collect();
         for round in 1..=3 {

@@ -84,7 +84,7 @@ async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>, digits: 
     let queue = broker.names().main();
     let message = |number: usize| {
         let body = format!("{number:0>digits$}").into_bytes();
-        Outgoing { queue: queue.clone(), body, ..Default::default() }
+        Outgoing { routing_key: queue.clone(), body, ..Default::default() }
     };
     publisher.publish(&numbers.map(message).collect::<Vec<_>>()).await.unwrap();
     stop.cancel();

@@ -38,7 +38,7 @@ impl Holding {
         Held {
             webhook: hold.webhook,
             delivery: job.job().delivery,
-            handed_out: job.handed_out_before(),
+            handed_out: job.delivery_count(),
             is_again: job.receipt().lane == LaneKind::Slow,
             waking: hold.waking,
         }

@@ -72,28 +72,28 @@ impl Intake {
         self.tasks.spawn(Arc::clone(&self.line).run(job, found, read_at).instrument(span));
     }
 
-    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was handed out too often.
+    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often.
     /// Hands marked messages, which jobs of the bulk lane have left, from the main lane to the bulk lane.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
         let mut opened = VecDeque::with_capacity(batch.len());
         let (mut replaced, mut to_bulk) = (Vec::new(), Vec::new());
-        for Received { body, acker, handed_out_before, is_of_bulk, .. } in batch {
+        for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
-                let there = Outgoing { queue: self.line.shared.names.bulk(), body, ..Outgoing::default() };
-                to_bulk.push((acker, origin, vec![there.carrying(handed_out_before)]));
+                let there = Outgoing { routing_key: self.line.shared.names.bulk(), body, ..Outgoing::default() };
+                to_bulk.push((acker, origin, vec![there.carrying(delivery_count)]));
                 continue;
             }
             match Job::parse(&body) {
-                Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(handed_out_before) => {
+                Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(delivery_count) => {
                     let alone = |job| {
-                        Outgoing { queue: lane.queue(&self.line.shared.names), ..self.line.shared.names.job(job) }
-                            .carrying(handed_out_before)
+                        Outgoing { routing_key: lane.queue(&self.line.shared.names), ..self.line.shared.names.job(job) }
+                            .carrying(delivery_count)
                     };
                     replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
                 }
                 Ok(jobs) => {
-                    let receipt = Receipt { lane, handed_out_before };
+                    let receipt = Receipt { lane, delivery_count };
                     let acks = SharedAck::of(acker, origin, jobs.len());
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }

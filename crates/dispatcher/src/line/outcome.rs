@@ -57,8 +57,8 @@ pub(crate) enum DeadReason {
     Panicked,
     /// The processes that took the job died, again and again.
     Poison {
-        /// How often its message was handed out before.
-        handed_out_before: u32,
+        /// The number of earlier deliveries of its message by the broker.
+        delivery_count: u32,
         /// How often its process died after it was begun.
         deaths: u16,
     },
@@ -83,8 +83,8 @@ impl DeadReason {
                 "the ledger has no such delivery: a failover lost it, or `tenant erase --now` deleted it".to_owned()
             }
             Self::Panicked => "its task panicked: the dispatcher's log says where".to_owned(),
-            Self::Poison { handed_out_before, deaths } => format!(
-                "handed out {handed_out_before} times before; its dispatcher died {deaths} times after it was begun"
+            Self::Poison { delivery_count, deaths } => format!(
+                "delivered {delivery_count} times before; its dispatcher died {deaths} times after it was begun"
             ),
         }
     }

@@ -113,7 +113,7 @@ impl Recorder {
             }
             Record::Unknown => return None,
         }
-        let (redelivered, shared) = (Redelivered::from(job.handed_out_before() > 0), &self.settler.shared);
+        let (redelivered, shared) = (Redelivered::from(job.delivery_count() > 0), &self.settler.shared);
         let retry = record.retry(job.job(), redelivered, shared.database.now(), &shared.schedule);
         Some(retry.map_or(End::Done, End::Retry))
     }

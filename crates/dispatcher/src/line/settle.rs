@@ -77,7 +77,7 @@ impl Settler {
             ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
             ("x-dead-detail".to_owned(), dead.detail()),
         ]);
-        Outgoing { queue: self.shared.names.dead(), body, headers, ..Default::default() }
+        Outgoing { routing_key: self.shared.names.dead(), body, headers, ..Default::default() }
     }
 
     /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
@@ -131,7 +131,7 @@ impl Settler {
         let message = match end {
             End::Done | End::NotNeeded => return None,
             End::Retry(due) => job_at(job.next(), *due),
-            End::Again(due, handed_out_before) => job_at(*job, *due).carrying(*handed_out_before),
+            End::Again(due, delivery_count) => job_at(*job, *due).carrying(*delivery_count),
             End::Dead(dead) => self.dead_letter(job.to_bytes(), dead),
         };
         Some(Cow::Owned(origin.marked(message)))

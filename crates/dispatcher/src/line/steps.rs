@@ -165,7 +165,7 @@ impl Line {
             Verdict::Attempt => {}
             Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
             Verdict::Early(at) => {
-                return Err(self.counted(NotAttempted::Early, End::Again(at, job.handed_out_before())));
+                return Err(self.counted(NotAttempted::Early, End::Again(at, job.delivery_count())));
             }
             Verdict::PublishRetry(due) => {
                 return Err(self.counted(NotAttempted::PublishRetry, End::Retry(due)));
@@ -281,7 +281,7 @@ impl Line {
         if let Some(accepted_at) = accepted_at {
             self.shared.metrics.delayed(job.receipt().lane, until - accepted_at);
         }
-        Ok(self.counted(why, End::Again(until, job.handed_out_before())))
+        Ok(self.counted(why, End::Again(until, job.delivery_count())))
     }
 
     /// Counts why a job is not attempted.

@@ -1,4 +1,4 @@
-//! Suspects: jobs that may crash the process (poison). A job that was handed out several times is noted in the ledger
+//! Suspects: jobs that may crash the process (poison). A job that the broker delivered several times is noted in the ledger
 //! when it begins. A note that is left behind makes it a suspect. Suspects begin one at a time.
 
 use std::{sync::Arc, time::Duration};
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// A job that was handed out so often before is noted when it begins. Most such jobs are harmless: they only waited
+/// A job that the broker delivered so often before is noted when it begins. Most such jobs are harmless: they only waited
 /// when their dispatcher stopped or lost its connection, and the broker counts that too.
 const MIN_DELIVERIES_TO_NOTE: u32 = 2;
 /// How often a job is begun, at most, if its process dies each time: once among others, which may be the cause, and
@@ -32,8 +32,8 @@ const MAX_TRIES: u16 = 4;
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
 /// Returns whether a message of several jobs is to be taken apart: one of them may be a suspect.
-pub(crate) const fn must_be_split(handed_out_before: u32) -> bool {
-    handed_out_before >= MIN_DELIVERIES_TO_NOTE
+pub(crate) const fn must_be_split(delivery_count: u32) -> bool {
+    delivery_count >= MIN_DELIVERIES_TO_NOTE
 }
 
 pub(crate) struct Suspects {
@@ -52,14 +52,14 @@ impl Suspects {
         Self { shared, turns: Arc::new(Semaphore::new(1)), tasks }
     }
 
-    /// How often a job was begun and has not ended, if it was handed out several times before. If it ever was, it is a
+    /// How often a job was begun and has not ended, if the broker delivered it several times before. If it ever was, it is a
     /// suspect: its process may have died, of this job or of another one.
     ///
     /// # Errors
     /// When its attempt was made and could not be recorded: it was being parked when the broker delivered its message again.
     pub(crate) async fn tries(&self, job: &UnderWay) -> Result<u16, Stop> {
-        let handed_out_before = job.receipt().handed_out_before;
-        if handed_out_before == 0 {
+        let delivery_count = job.receipt().delivery_count;
+        if delivery_count == 0 {
             return Ok(0);
         }
         let read = || self.shared.ledger.suspect_tries(job.job().delivery);
@@ -68,7 +68,7 @@ impl Suspects {
             let fault = "the broker delivered its message again meanwhile".to_owned();
             return Err(End::Dead(DeadReason::Unrecorded(fault)).into());
         }
-        Ok(if handed_out_before < MIN_DELIVERIES_TO_NOTE { 0 } else { tries })
+        Ok(if delivery_count < MIN_DELIVERIES_TO_NOTE { 0 } else { tries })
     }
 
     /// Waits for a turn, if the job is a suspect.
@@ -85,7 +85,7 @@ impl Suspects {
         }
     }
 
-    /// Notes in the ledger that a job begins, if it was handed out several times before. It was begun `tries` times
+    /// Notes in the ledger that a job begins, if the broker delivered it several times before. It was begun `tries` times
     /// already. Deletes the note when the job ends, a suspect's after [`HARMLESS_AFTER`] if that is sooner, and gives
     /// its turn back then. If the process dies before, after the outcome is recorded, the note stays for a day and is
     /// not asked for.
@@ -93,18 +93,18 @@ impl Suspects {
     /// # Errors
     /// [`DeadReason::Poison`] when it was begun too often.
     pub(crate) async fn note(&self, job: &mut UnderWay, tries: u16, turn: Option<Turn>) -> Result<(), Stop> {
-        let handed_out_before = job.receipt().handed_out_before;
-        if handed_out_before < MIN_DELIVERIES_TO_NOTE {
+        let delivery_count = job.receipt().delivery_count;
+        if delivery_count < MIN_DELIVERIES_TO_NOTE {
             return Ok(());
         }
         let Job { delivery, attempt } = job.job();
         let mark = || self.shared.ledger.suspect_mark(delivery, tries + 1);
         let tries = self.shared.until_done("marking a suspect", mark).await?;
         if turn.is_some() {
-            tracing::warn!(%delivery, attempt, tries, handed_out_before, "a suspect job is begun alone");
+            tracing::warn!(%delivery, attempt, tries, delivery_count, "a suspect job is begun alone");
         }
         if tries > MAX_TRIES {
-            return Err(End::Dead(DeadReason::Poison { handed_out_before, deaths: tries - 1 }).into());
+            return Err(End::Dead(DeadReason::Poison { delivery_count, deaths: tries - 1 }).into());
         }
         let (shared, watched) = (Arc::clone(&self.shared), job.watch());
         self.tasks.spawn(async move {
