@@ -77,7 +77,7 @@ impl App {
         let running = foundation.start(registry, readiness, &shutdown).await?;
         let (intake, ending) =
             line::start(&running, &settings, egress, keys, (braked.clone(), orders, canary), &metrics);
-        let (tasks, shared) = (intake.tasks.clone(), Arc::clone(&intake.line.shared));
+        let (tasks, context) = (intake.tasks.clone(), Arc::clone(&intake.line.context));
         let braking = running.essential.spawn("brake", Arc::clone(&intake.line.brake).run(shutdown.clone()));
         let gaps = settings.retry.schedule.gaps();
         let showing = depths::show(running.broker.clone(), gaps, metrics, shutdown.clone());
@@ -105,7 +105,7 @@ impl App {
             tokio::pin!(drained);
             if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {
                 tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
-                shared.abandon.cancel();
+                context.abandon.cancel();
             }
             let _ = tokio::join!(join_all(closings.into_iter().flatten().map(Closing::close)), depths, braking);
         };

@@ -24,7 +24,7 @@ use crate::{
     brake::{
         failures::Failures,
         metrics::Reason,
-        pages::{Found, Round, host},
+        pages::{PageResult, Round, host},
     },
     fault::hastened,
     lane::quota::Owner,
@@ -121,21 +121,21 @@ impl Brake {
     }
 
     /// Notes an attempt's outcome.
-    pub(crate) fn attempted(&self, made: &Attempted, tenant: TenantId) {
+    pub(crate) fn note_attempt(&self, made: &Attempted, tenant: TenantId) {
         match made.answer.class {
             OutcomeClass::Success | OutcomeClass::Status if !self.pages.egress.is_internal(&made.url) => {
-                self.failures.lock().answered(Instant::now());
+                self.failures.lock().note_answer(Instant::now());
             }
             // A connection that breaks proves nothing.
             OutcomeClass::Success | OutcomeClass::Status | OutcomeClass::RefusedAddress | OutcomeClass::Protocol => {}
-            _ => self.failed(Owner { webhook: made.webhook, tenant }, &made.url),
+            _ => self.note_failure(Owner { webhook: made.webhook, tenant }, &made.url),
         }
     }
 
     /// Notes that an attempt had no answer, or that a job is held as its webhook does not answer.
-    pub(crate) fn failed(&self, Owner { webhook, tenant }: Owner, url: &str) {
+    pub(crate) fn note_failure(&self, Owner { webhook, tenant }: Owner, url: &str) {
         if !self.pages.egress.is_internal(url) {
-            self.failures.lock().failed(webhook, tenant, host(url), Instant::now());
+            self.failures.lock().note_failure(webhook, tenant, host(url), Instant::now());
         }
     }
 
@@ -181,21 +181,21 @@ impl Brake {
     async fn ask(&self, round: &mut Round) {
         let asked_at = Instant::now();
         match self.pages.ask(round).await {
-            Found::Reached => {}
+            PageResult::Reached => {}
             // An attempt may have been answered meanwhile.
-            Found::Unreached if self.failures.lock().last_answer() < asked_at => {
+            PageResult::Unreached if self.failures.lock().last_answer() < asked_at => {
                 self.set(Reason::NoAnswer, true);
                 loop {
                     sleep(hastened(PAGE_PAUSE)).await;
-                    if matches!(self.pages.ask(round).await, Found::Reached | Found::NobodyAtAll) {
+                    if matches!(self.pages.ask(round).await, PageResult::Reached | PageResult::NobodyAtAll) {
                         break;
                     }
                 }
                 self.set(Reason::NoAnswer, false);
             }
-            Found::Unreached | Found::Nobody | Found::NobodyAtAll => return,
+            PageResult::Unreached | PageResult::Nobody | PageResult::NobodyAtAll => return,
         }
-        self.failures.lock().forget(Instant::now());
+        self.failures.lock().reset(Instant::now());
     }
 
     fn others_are_braked(&self) -> bool {
@@ -234,7 +234,7 @@ impl Brake {
         let holder = self.holder.as_str();
         let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut is_in_ledger, mut was_told) = (false, false);
+        let (mut is_in_ledger, mut was_logged) = (false, false);
         loop {
             ticks.tick().await;
             self.set(Reason::Clock, self.database.is_off());
@@ -250,7 +250,7 @@ impl Brake {
                     };
                     self.others.send_replace(Some(brakes.iter().any(is_others)));
                 }
-                Err(error) if is_start && !std::mem::replace(&mut was_told, true) => {
+                Err(error) if is_start && !std::mem::replace(&mut was_logged, true) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "the brakes cannot be read: no jobs are accepted before they are");
                 }

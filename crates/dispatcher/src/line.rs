@@ -29,7 +29,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     attempt::Sender,
-    context::{PARKED_PER_MINUTE, Shared},
+    context::{LineContext, PARKED_PER_MINUTE},
     in_flight::InFlight,
     intake::Intake,
     record::Recorder,
@@ -57,7 +57,7 @@ pub(crate) fn start(
     let jobs = usize::from(dispatcher.max_in_flight) + usize::from(dispatcher.slow_in_flight);
     let ((attempts_sender, attempts), (holds_sender, holds)) = (mpsc::channel(jobs), mpsc::channel(jobs));
     let tasks = TaskTracker::new();
-    let shared = Arc::new(Shared {
+    let context = Arc::new(LineContext {
         ledger: ledger.clone(),
         database: database.clone(),
         names: broker.names().clone(),
@@ -70,7 +70,7 @@ pub(crate) fn start(
         essential: essential.clone(),
     });
     metrics.show_slots(dispatcher.max_in_flight, dispatcher.slow_in_flight);
-    let settler = Arc::new(Settler { publisher: publisher.clone(), shared: Arc::clone(&shared) });
+    let settler = Arc::new(Settler { publisher: publisher.clone(), context: Arc::clone(&context) });
     let most = dispatcher.batch.into();
     let recorder = Recorder { settler: Arc::clone(&settler) };
     let recording = essential.spawn("recorder", recorder.run(attempts, most));
@@ -86,20 +86,20 @@ pub(crate) fn start(
     let line = Line {
         brake,
         lanes: Arc::new(Lanes::new(dispatcher)),
-        suspects: Suspects::new(Arc::clone(&shared), tasks.clone()),
+        suspects: Suspects::new(Arc::clone(&context), tasks.clone()),
         keys,
         sender: Sender {
             egress,
             destinations: settings.egress.destinations(),
             standard_webhooks: settings.signing.standard_webhooks,
             spans: Spans { traces: traces.clone(), destinations: settings.egress.destinations() },
-            shared: Arc::clone(&shared),
+            context: Arc::clone(&context),
         },
         to_recorder: attempts_sender,
         to_holder: holds_sender,
         settler,
         lacks: RateLimiter::direct(Quota::per_minute(LACK_LOGS_PER_MINUTE)),
-        shared,
+        context,
     };
     (Intake { line: Arc::new(line), tasks, most }, [recording, holding])
 }

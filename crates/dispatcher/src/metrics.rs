@@ -21,7 +21,7 @@ use crate::{
 /// The states in which deliveries end.
 const END_STATES: [&str; 3] = ["succeeded", "dropped", "cancelled"];
 
-/// Why a job is not attempted, or not now.
+/// A reason not to attempt a job, or not now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum NotAttempted {
@@ -154,17 +154,17 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn attempted(&self, answer: &Answer) {
+    pub(crate) fn count_attempt(&self, answer: &Answer) {
         self.attempts.get_or_create(&[("outcome", answer.class.as_str())]).inc();
         self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
     }
 
     /// Counts the delay of a delivery's first attempt.
-    pub(crate) fn delayed(&self, lane: LaneKind, delay: time::Duration) {
+    pub(crate) fn observe_delay(&self, lane: LaneKind, delay: time::Duration) {
         self.first_attempt_seconds.of(lane).observe(delay.as_seconds_f64().max(0.0));
     }
 
-    pub(crate) fn finished(&self, state: DeliveryState) {
+    pub(crate) fn count_finished(&self, state: DeliveryState) {
         if state == DeliveryState::Succeeded {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.last_success.set(now.as_secs_f64());
@@ -177,12 +177,12 @@ impl Metrics {
         self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }
 
-    /// A job is held.
-    pub(crate) fn held(&self, refusal: Refusal) {
+    /// Counts a held job.
+    pub(crate) fn count_held(&self, refusal: Refusal) {
         self.held.get_or_create(&[("reason", refusal.into())]).inc();
     }
 
-    pub(crate) fn not_attempted(&self, reason: impl Into<&'static str>) {
+    pub(crate) fn count_not_attempted(&self, reason: impl Into<&'static str>) {
         self.not_attempted.get_or_create(&[("reason", reason.into())]).inc();
     }
 }

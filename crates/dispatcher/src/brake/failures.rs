@@ -42,19 +42,19 @@ impl Failures {
     }
 
     /// Notes that a receiver answered an attempt.
-    pub(super) fn answered(&mut self, now: Instant) {
+    pub(super) fn note_answer(&mut self, now: Instant) {
         self.last_answer = now;
-        self.forget(now);
+        self.reset(now);
     }
 
     /// Counts anew: a page reached a receiver, or the brake is released.
-    pub(super) fn forget(&mut self, now: Instant) {
+    pub(super) fn reset(&mut self, now: Instant) {
         self.quiet_since = now;
         self.of.clear();
     }
 
     /// Notes that an attempt had no answer, or was not made as its webhook does not answer.
-    pub(super) fn failed(&mut self, webhook: WebhookId, tenant: TenantId, host: &str, now: Instant) {
+    pub(super) fn note_failure(&mut self, webhook: WebhookId, tenant: TenantId, host: &str, now: Instant) {
         if self.of.len() < MAX_WEBHOOKS || self.of.contains_key(&webhook) {
             let first = || Failing { tenant, host: host.to_owned(), since: now, failures: 0 };
             self.of.entry(webhook).or_insert_with(first).failures += 1;
@@ -104,7 +104,7 @@ mod tests {
         let mut failures = Failures::new(now);
         for number in 0..webhooks {
             let tenant = Uuid::from_u128(number % tenants).into();
-            failures.failed(webhook(number), tenant, &format!("{}.example", number % hosts), now);
+            failures.note_failure(webhook(number), tenant, &format!("{}.example", number % hosts), now);
         }
         failures
     }
@@ -132,7 +132,7 @@ mod tests {
             let mut failures = Failures::new(now);
             for number in 0..failing {
                 let (webhook, tenant) = (webhook(number % hosts), Uuid::from_u128(number % tenants).into());
-                failures.failed(webhook, tenant, &format!("{}.example", number % hosts), now);
+                failures.note_failure(webhook, tenant, &format!("{}.example", number % hosts), now);
             }
             let are_enough = |at| failures.are_enough(&failures.webhooks(), at);
             assert_eq!(are_enough(now + SHORT_OUTAGE), are, "{failing} {hosts} {tenants}");
@@ -144,19 +144,19 @@ mod tests {
     fn any_answer_ends_them_and_one_to_a_page_is_none_to_an_attempt() {
         let now = Instant::now();
         let (later, nearly) = (now + LONG_OUTAGE, now + 2 * LONG_OUTAGE - Duration::from_millis(1));
-        for end in [Failures::answered, Failures::forget] {
+        for end in [Failures::note_answer, Failures::reset] {
             let mut failures = failures(now, 100, 100, 100);
             assert!(failures.are_without_answer(later));
             end(&mut failures, later);
             assert!(failures.webhooks().is_empty() && !failures.are_without_answer(nearly));
-            failures.failed(webhook(1), Uuid::nil().into(), "one.example", later);
+            failures.note_failure(webhook(1), Uuid::nil().into(), "one.example", later);
             assert!(!failures.are_without_answer(nearly));
             assert!(failures.are_without_answer(now + 2 * LONG_OUTAGE));
         }
         let mut failures = failures(now, 100, 100, 100);
-        failures.forget(later);
+        failures.reset(later);
         assert_eq!(failures.last_answer(), now, "whoever was well then counts as long as the outage lasts");
-        failures.answered(later);
+        failures.note_answer(later);
         assert_eq!(failures.last_answer(), later);
     }
 
@@ -164,10 +164,10 @@ mod tests {
     fn a_blip_after_a_long_silence_is_not_enough_even_if_a_dead_receiver_failed_before() {
         let now = Instant::now();
         let mut failures = Failures::new(now);
-        failures.failed(webhook(99), Uuid::nil().into(), "dead.example", now);
+        failures.note_failure(webhook(99), Uuid::nil().into(), "dead.example", now);
         let night = now + 100 * LONG_OUTAGE;
         for number in 0..20 {
-            failures.failed(webhook(number), Uuid::from_u128(number).into(), &number.to_string(), night);
+            failures.note_failure(webhook(number), Uuid::from_u128(number).into(), &number.to_string(), night);
         }
         let well: Vec<_> = (0..20).map(webhook).collect();
         assert!(failures.are_without_answer(night));

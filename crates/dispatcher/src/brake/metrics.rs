@@ -17,11 +17,11 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Those that a dispatcher finds by itself: the first is the one that it shows.
+    /// The reasons that a dispatcher finds by itself: the ledger gets the first of them.
     pub(crate) const FOUND_BY_PROCESS: [Self; 2] = [Self::Clock, Self::NoAnswer];
 }
 
-/// Why this process accepts no jobs, and what its probes found.
+/// The gauges of the reasons, and the counter of probes.
 #[derive(Clone)]
 pub(crate) struct Brakes {
     on: Gauges,
@@ -49,7 +49,7 @@ impl Brakes {
         self.on.get_or_create_owned(&[("reason", reason.into())]).set(is_on.into());
     }
 
-    pub(super) fn probed(&self, reached: bool) {
+    pub(super) fn count_probe(&self, reached: bool) {
         self.probes.get_or_create(&[("reached", if reached { "true" } else { "false" })]).inc();
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Round {
 
 /// The result of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum PageResult {
     /// A receiver, or the canary, can be reached.
     Reached,
     /// None of the receivers can be.
@@ -50,12 +50,12 @@ pub(super) enum Found {
 impl Pages {
     /// Asks the canary, and the next page if the canary is not reached: receivers are asked as seldom as possible. The
     /// ledger's silence proves as little as an empty page.
-    pub(super) async fn ask(&self, round: &mut Round) -> Found {
+    pub(super) async fn ask(&self, round: &mut Round) -> PageResult {
         if let Some(canary) = &self.canary
             && self.reach(canary, CANARY_TIMEOUT).await == Some(true)
         {
-            self.shown.probed(true);
-            return Found::Reached;
+            self.shown.count_probe(true);
+            return PageResult::Reached;
         }
         let urls = match self.ledger.receivers_to_probe(round.after, MAX_PAGE_RECEIVERS).await {
             Ok((urls, last)) => {
@@ -65,18 +65,18 @@ impl Pages {
             }
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "no receivers to ask");
-                return Found::Nobody;
+                return PageResult::Nobody;
             }
         };
         let is_reached = self.reach_any_of(&urls).await;
         round.has_asked |= is_reached.is_some();
         match is_reached {
             Some(is_reached) => {
-                self.shown.probed(is_reached);
-                if is_reached { Found::Reached } else { Found::Unreached }
+                self.shown.count_probe(is_reached);
+                if is_reached { PageResult::Reached } else { PageResult::Unreached }
             }
-            None if round.after.is_none() && !round.has_asked => Found::NobodyAtAll,
-            None => Found::Nobody,
+            None if round.after.is_none() && !round.has_asked => PageResult::NobodyAtAll,
+            None => PageResult::Nobody,
         }
     }
 

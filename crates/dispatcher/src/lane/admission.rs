@@ -12,10 +12,10 @@ use tokio::{
 use crate::lane::{
     LaneKind, long_places,
     place::Place,
-    quota::{Owner, Part, Room},
+    quota::{Owner, Permit, Quota},
     refusal::{Hold, OF_LATE_ONES, OF_OTHERS, OF_SILENT_ONES, Refusal},
     share::{Share, Shares, part},
-    speed::{Pace, Paces, Timed},
+    speed::{Speed, Speeds, Timed},
 };
 
 /// The maximum time that a job waits for admission. It is held then, so that others get its place.
@@ -42,20 +42,20 @@ pub(crate) struct Lanes {
     places: Arc<Semaphore>,
     bulk_places: Arc<Semaphore>,
     slow_places: Arc<Semaphore>,
-    main: Lane,
+    main: LaneQuotas,
     /// For attempts of webhooks that do not answer, and of those that answer late.
-    silent: Lane,
-    late: Lane,
+    silent: LaneQuotas,
+    late: LaneQuotas,
     /// For attempts that have become slow in the main lane.
-    long: Room,
+    long: Quota,
     starting: Arc<Shares<TenantId>>,
-    paces: Arc<Paces>,
+    speeds: Arc<Speeds>,
 }
 
 /// Slots, and memory for the long bodies of their attempts.
-struct Lane {
-    slots: Room,
-    body_kib: Room,
+struct LaneQuotas {
+    slots: Quota,
+    body_kib: Quota,
 }
 
 /// The right to make an attempt. Dropping it gives it back.
@@ -63,11 +63,11 @@ pub(crate) struct Admission {
     lanes: Arc<Lanes>,
     owner: Owner,
     starting: Option<Share<TenantId>>,
-    slot: Part,
+    slot: Permit,
     /// True for a slot of the main lane.
     is_main: bool,
     /// The memory for a long body. The body owns it in the end.
-    body: Option<Part>,
+    body: Option<Permit>,
 }
 
 impl Lanes {
@@ -75,9 +75,9 @@ impl Lanes {
         let of = |whole: u16, share| part(whole.into(), share);
         let half = (settings.slow_in_flight / 2).max(1);
         let places = |places: u16| Arc::new(Semaphore::new(places.into()));
-        let room = |whole: u16, webhook, tenant, full| Room::new(whole.into(), webhook, tenant, full);
+        let quota = |whole: u16, webhook, tenant, full| Quota::new(whole.into(), webhook, tenant, full);
         let bodies =
-            |kib, full| Room::new(kib, part(kib, settings.webhook_share), part(kib, settings.tenant_share), full);
+            |kib, full| Quota::new(kib, part(kib, settings.webhook_share), part(kib, settings.tenant_share), full);
         let (main, long) = (settings.max_in_flight, long_places(settings.max_in_flight));
         let slow = Refusal::Slow;
         Self {
@@ -85,12 +85,12 @@ impl Lanes {
             // The rest is always there for others.
             bulk_places: places(main - main / 4),
             slow_places: places(settings.slow_in_flight),
-            main: Lane {
-                slots: room(main, of(main, settings.webhook_share), of(main, settings.tenant_share), Refusal::Slots),
+            main: LaneQuotas {
+                slots: quota(main, of(main, settings.webhook_share), of(main, settings.tenant_share), Refusal::Slots),
                 body_kib: bodies(MAIN_BODIES_KIB, Refusal::Bodies),
             },
-            silent: Lane {
-                slots: room(
+            silent: LaneQuotas {
+                slots: quota(
                     half,
                     MAX_ATTEMPTS_PER_SILENT_WEBHOOK.min(of(half, 0.5)),
                     of(half, settings.tenant_share),
@@ -98,13 +98,13 @@ impl Lanes {
                 ),
                 body_kib: bodies(SILENT_BODIES_KIB, slow),
             },
-            late: Lane {
-                slots: room(half, of(half, 0.5), of(half, 0.5), slow),
-                body_kib: Room::new(LATE_BODIES_KIB, LATE_BODIES_KIB / 2, LATE_BODIES_KIB / 2, slow),
+            late: LaneQuotas {
+                slots: quota(half, of(half, 0.5), of(half, 0.5), slow),
+                body_kib: Quota::new(LATE_BODIES_KIB, LATE_BODIES_KIB / 2, LATE_BODIES_KIB / 2, slow),
             },
-            long: room(long, of(long, 1.0 / 32.0), of(long, 0.125), slow),
+            long: quota(long, of(long, 1.0 / 32.0), of(long, 0.125), slow),
             starting: Shares::new(MAX_STARTING_PER_TENANT),
-            paces: Paces::new(),
+            speeds: Speeds::new(),
         }
     }
 
@@ -146,22 +146,22 @@ impl Lanes {
         by: LaneKind,
         long_body: Option<usize>,
     ) -> Result<Admission, Hold> {
-        let pace = self.paces.of(owner.webhook);
-        let (lane, is_main, waking) = match pace {
-            Pace::Late => (&self.late, false, OF_LATE_ONES),
-            Pace::Silent => (&self.silent, false, OF_SILENT_ONES),
+        let speed = self.speeds.of(owner.webhook);
+        let (lane, is_main, waking) = match speed {
+            Speed::Late => (&self.late, false, OF_LATE_ONES),
+            Speed::Silent => (&self.silent, false, OF_SILENT_ONES),
             // Many others of which as little is known came while few long places were left.
-            Pace::Unknown if self.long.is_scarce() => (&self.silent, false, OF_LATE_ONES),
-            Pace::Unknown | Pace::Trusted => (&self.main, true, OF_OTHERS),
+            Speed::Unknown if self.long.is_scarce() => (&self.silent, false, OF_LATE_ONES),
+            Speed::Unknown | Speed::Trusted => (&self.main, true, OF_OTHERS),
         };
         let deadline = Instant::now() + ADMISSION_TIMEOUT;
-        let is_for_others = match pace {
+        let is_for_others = match speed {
             _ if is_main => false,
             // The rest is for webhooks of which nothing is known.
-            Pace::Silent if lane.slots.is_nearly_full() => true,
+            Speed::Silent if lane.slots.is_nearly_full() => true,
             _ if lane.slots.is_for_others(owner) => true,
             // Otherwise new jobs would take each slot, and older ones would stay held.
-            _ => pace != Pace::Unknown && by != LaneKind::Slow && lane.slots.is_for_held(owner),
+            _ => speed != Speed::Unknown && by != LaneKind::Slow && lane.slots.is_for_held(owner),
         };
         let slot = if is_for_others { Err(Refusal::Slow) } else { lane.slots.try_acquire(owner, 1) };
         let slot = match slot {
@@ -191,7 +191,7 @@ impl Admission {
     }
 
     /// The memory for a long body.
-    pub(crate) fn take_body(&mut self) -> Option<Part> {
+    pub(crate) fn take_body(&mut self) -> Option<Permit> {
         self.body.take()
     }
 
@@ -203,7 +203,7 @@ impl Admission {
 
     /// Begins to time the attempt.
     pub(crate) fn timed(&self) -> Arc<Timed> {
-        Arc::new(self.lanes.paces.begin(self.owner.webhook))
+        Arc::new(self.lanes.speeds.begin(self.owner.webhook))
     }
 
     /// Makes the attempt. It is starting for [`MAX_START_TIME`] at most. One that has become slow releases its slot, and
@@ -222,7 +222,7 @@ impl Admission {
         if let Ok(made) = timeout_at(timed.slow_from(), attempt.as_mut()).await {
             return made;
         }
-        timed.is_slow();
+        timed.mark_slow();
         let long = if is_main { lanes.long.try_acquire(owner, 1).ok() } else { None };
         let _slot = match long {
             Some(long) => {

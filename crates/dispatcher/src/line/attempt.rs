@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use crate::{
     fault,
-    line::{context::Shared, span::Spans},
+    line::{context::LineContext, span::Spans},
 };
 
 /// Makes attempts.
@@ -24,7 +24,7 @@ pub(crate) struct Sender {
     /// Whether attempts also carry the headers of Standard Webhooks.
     pub(crate) standard_webhooks: bool,
     pub(crate) spans: Spans,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<LineContext>,
 }
 
 impl Sender {
@@ -46,7 +46,7 @@ impl Sender {
         let signature = sign(secret, &body, t);
         let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
         // The ledger compares it with others' times.
-        let started_at = self.shared.database.now();
+        let started_at = self.context.database.now();
         let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
             Ok(url) => {
                 let mut headers = vec![
@@ -88,7 +88,7 @@ impl Sender {
                 answer.class,
                 answer.started_at,
                 answer.finished_at(),
-                &self.shared.schedule,
+                &self.context.schedule,
             ),
             url: destination.url,
             signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now),

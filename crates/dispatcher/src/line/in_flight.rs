@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     lane::{LaneKind, place::Place},
-    line::bundle::SharedAck,
+    line::bundle::JobAck,
     metrics::ByLane,
 };
 
@@ -34,7 +34,7 @@ impl Receipt {
 
 /// A message of a job, with the place that the job has by it.
 pub(crate) struct Message {
-    pub(crate) ack: SharedAck,
+    pub(crate) ack: JobAck,
     pub(crate) receipt: Receipt,
     /// `None` once the job needs none.
     pub(crate) place: Option<Place>,
@@ -125,7 +125,7 @@ impl UnderWay {
 
     /// Ends its message, and the first `duplicates` that came meanwhile. Returns the job's part of each. If a later duplicate
     /// has come, the job continues with that.
-    pub(crate) fn end(self, duplicates: usize) -> (Vec<SharedAck>, Option<Self>) {
+    pub(crate) fn end(self, duplicates: usize) -> (Vec<JobAck>, Option<Self>) {
         let Self { mut registered, message, .. } = self;
         let (ended, next) = registered.end(duplicates);
         let acks = once(message).chain(ended).map(|message| message.ack).collect();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn message(lane: LaneKind, delivery_count: u32) -> Message {
-        Message { ack: SharedAck::lost(), receipt: Receipt { lane, delivery_count }, place: None }
+        Message { ack: JobAck::lost(), receipt: Receipt { lane, delivery_count }, place: None }
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(crate) type End = domain::End<DeadReason>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abandoned;
 
-/// Why a job goes no further on its way.
+/// A reason to end a job's way before its attempt.
 pub(crate) enum Stop {
     End(End),
     /// The ledger has to hold the job until its webhook accepts it.
@@ -38,7 +38,7 @@ impl From<Abandoned> for Stop {
     }
 }
 
-/// Why a message is parked: the reason of a dead letter.
+/// A reason to park a message: that of its dead letter.
 #[derive(Debug, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum DeadReason {

@@ -45,9 +45,9 @@ impl Recorder {
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
             let (jobs, attempts): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
-            let Settler { shared, .. } = &*self.settler;
-            shared.metrics.write_batch.observe(size(attempts.len()));
-            let write = shared.in_halves("recording attempts", &attempts, |part| shared.ledger.attempts_record(part));
+            let Settler { context, .. } = &*self.settler;
+            context.metrics.write_batch.observe(size(attempts.len()));
+            let write = context.in_halves("recording attempts", &attempts, |part| context.ledger.attempts_record(part));
             let Ok(records) = write.await else { break };
             let mut ends = Vec::with_capacity(jobs.len());
             for ((job, attempted), record) in jobs.into_iter().zip(attempts).zip(records) {
@@ -59,7 +59,7 @@ impl Recorder {
             // The next batch is written meanwhile.
             let recorder = self.clone();
             settling.spawn(async move {
-                let _watched = recorder.settler.shared.essential.watch("settling");
+                let _watched = recorder.settler.context.essential.watch("settling");
                 // No job continues: its duplicates end with it.
                 recorder.settler.end_all(ends).await;
             });
@@ -77,10 +77,10 @@ impl Recorder {
     /// Records an attempt once more that could not be recorded, or parks its job: the attempt must not be made again. If the
     /// ledger does not have its delivery, finds out why.
     async fn record_alone(self, job: UnderWay, attempted: Attempted) {
-        let _watched = self.settler.shared.essential.watch("recording");
+        let _watched = self.settler.context.essential.watch("recording");
         let batch = [attempted];
-        let write = || self.settler.shared.ledger.attempts_record(&batch);
-        let recorded = match self.settler.shared.alone("recording an attempt", write).await {
+        let write = || self.settler.context.ledger.attempts_record(&batch);
+        let recorded = match self.settler.context.alone("recording an attempt", write).await {
             Ok(Ok(records)) => records.first().and_then(|record| self.end_of(&job, &batch[0], *record)),
             Ok(Err(fault)) => Some(End::Dead(DeadReason::Unrecorded(fault))),
             Err(Abandoned) => return,
@@ -104,7 +104,7 @@ impl Recorder {
                     let traceparent = attempted.traceparent.as_ref().map(Traceparent::as_str);
                     tracing::info!(delivery = %attempted.id, traceparent, "dropped");
                 }
-                self.settler.shared.metrics.finished(state);
+                self.settler.context.metrics.count_finished(state);
             }
             Record::Taken { .. } => {}
             Record::Superseded(_) => {
@@ -113,8 +113,8 @@ impl Recorder {
             }
             Record::Unknown => return None,
         }
-        let (redelivered, shared) = (Redelivered::from(job.delivery_count() > 0), &self.settler.shared);
-        let retry = record.retry(job.job(), redelivered, shared.database.now(), &shared.schedule);
+        let (redelivered, context) = (Redelivered::from(job.delivery_count() > 0), &self.settler.context);
+        let retry = record.retry(job.job(), redelivered, context.database.now(), &context.schedule);
         Some(retry.map_or(End::Done, End::Retry))
     }
 }

@@ -18,16 +18,16 @@ use crate::{
     lane::{
         LaneKind,
         admission::{Admission, Lanes},
-        quota::{Owner, Part},
+        quota::{Owner, Permit},
         refusal::{Hold, Refusal},
         speed::Timed,
     },
     line::{
         attempt::Sender,
-        context::Shared,
+        context::LineContext,
         hold::Holding,
         in_flight::UnderWay,
-        look_up::Found,
+        look_up::Lookup,
         outcome::{Abandoned, DeadReason, End, Stop},
         record::Made,
         settle::Settler,
@@ -49,7 +49,7 @@ const DESCRIPTOR_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const LACK_LOGS_PER_MINUTE: NonZeroU32 = NonZeroU32::MIN;
 
 pub(crate) struct Line {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<LineContext>,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) suspects: Suspects,
     pub(crate) brake: Arc<Brake>,
@@ -65,8 +65,8 @@ pub(crate) struct Line {
 impl Line {
     /// Takes a job all its way, and duplicates of it that came meanwhile. `found` was read at `read_at`. A panic on the
     /// way parks only this job. A panic while its end is settled ends the process, as one of recorder and holder does.
-    pub(crate) async fn run(self: Arc<Self>, mut job: UnderWay, found: Found, read_at: Instant) {
-        let _watched = self.shared.essential.watch("job");
+    pub(crate) async fn run(self: Arc<Self>, mut job: UnderWay, found: Lookup, read_at: Instant) {
+        let _watched = self.context.essential.watch("job");
         let mut read = Some((found, read_at));
         loop {
             // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
@@ -92,10 +92,10 @@ impl Line {
         }
     }
 
-    async fn steps(&self, job: &mut UnderWay, read: Option<(Found, Instant)>) -> Result<Attempted, Stop> {
+    async fn steps(&self, job: &mut UnderWay, read: Option<(Lookup, Instant)>) -> Result<Attempted, Stop> {
         let (found, read_at) = match read {
             Some(read) => read,
-            None => self.shared.look_up_one(job.job()).await?,
+            None => self.context.look_up_one(job.job()).await?,
         };
         let delivery = self.judge(job, found).await?;
         let tries = self.suspects.tries(job).await?;
@@ -108,39 +108,39 @@ impl Line {
         let body = self.body(job, &delivery).await?;
         let delivery = match read_at.elapsed() < REREAD_AFTER {
             true => delivery,
-            false => self.judge(job, self.shared.look_up_one(job.job()).await?.0).await?,
+            false => self.judge(job, self.context.look_up_one(job.job()).await?.0).await?,
         };
         if !job.is_usable() {
-            return Err(self.counted(NotAttempted::MessageLost, End::NotNeeded));
+            return Err(self.count(NotAttempted::MessageLost, End::NotNeeded));
         }
         match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
             Ok(secret) => {
                 admission.begin().await;
                 if self.brake.is_on() {
-                    return Err(self.counted(NotAttempted::Braked, Stop::GiveBack));
+                    return Err(self.count(NotAttempted::Braked, Stop::GiveBack));
                 }
                 let lane = if admission.is_slow() { LaneKind::Slow } else { job.receipt().lane };
                 // A postponed attempt was counted when it was postponed. A resend is no acceptance.
                 let is_counted = delivery.progress.attempts == 0 && (lane != LaneKind::Main || delivery.is_new());
-                let delay = is_counted.then(|| self.shared.database.now() - delivery.due());
+                let delay = is_counted.then(|| self.context.database.now() - delivery.due());
                 let accepted_at = delivery.is_new().then_some(delivery.created_at);
                 let timed = admission.timed();
-                let body = with_room(body, admission.take_body(), &timed);
+                let body = with_permit(body, admission.take_body(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
                 let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
                 let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
-                    timed.not_made();
+                    timed.mark_not_made();
                     drop(timed);
                     return Err(self.wait_for_descriptors(job, attempts, accepted_at).await?);
                 };
                 if let Some(delay) = delay {
-                    self.shared.metrics.delayed(lane, delay);
+                    self.context.metrics.observe_delay(lane, delay);
                 }
                 if made.answer.status.is_some() {
-                    timed.answered();
+                    timed.mark_answered();
                 }
-                self.brake.attempted(&made, tenant);
-                self.shared.metrics.attempted(&made.answer);
+                self.brake.note_attempt(&made, tenant);
+                self.context.metrics.count_attempt(&made.answer);
                 Ok(made)
             }
             Err(error) => {
@@ -151,24 +151,24 @@ impl Line {
     }
 
     /// Returns the delivery if the attempt is to be made now.
-    async fn judge(&self, job: &UnderWay, found: Found) -> Result<LoadedDelivery, Stop> {
+    async fn judge(&self, job: &UnderWay, found: Lookup) -> Result<LoadedDelivery, Stop> {
         let found = match found {
-            Found::Unreadable => self.shared.look_up_alone(job.job()).await?,
+            Lookup::Unreadable => self.context.look_up_alone(job.job()).await?,
             found => found,
         };
-        let Found::Delivery(delivery) = found else {
+        let Lookup::Delivery(delivery) = found else {
             return Err(self.settler.end_of_unknown(job.job()).await?.into());
         };
         let delivery = *delivery;
-        let (redelivered, now) = (job.receipt().redelivered(), self.shared.database.now());
-        match delivery.progress.judge(job.job(), redelivered, now, &self.shared.schedule) {
+        let (redelivered, now) = (job.receipt().redelivered(), self.context.database.now());
+        match delivery.progress.judge(job.job(), redelivered, now, &self.context.schedule) {
             Verdict::Attempt => {}
-            Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
+            Verdict::Stale => return Err(self.count(NotAttempted::Stale, End::NotNeeded)),
             Verdict::Early(at) => {
-                return Err(self.counted(NotAttempted::Early, End::Again(at, job.delivery_count())));
+                return Err(self.count(NotAttempted::Early, End::Again(at, job.delivery_count())));
             }
             Verdict::PublishRetry(due) => {
-                return Err(self.counted(NotAttempted::PublishRetry, End::Retry(due)));
+                return Err(self.count(NotAttempted::PublishRetry, End::Retry(due)));
             }
         }
         match delivery.destination.state {
@@ -190,8 +190,8 @@ impl Line {
 
     async fn cancel(&self, delivery: &LoadedDelivery) -> Result<Stop, Abandoned> {
         let ids = [delivery.id];
-        self.shared.until_done("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
-        Ok(self.counted(NotAttempted::Cancelled, End::Done))
+        self.context.until_done("cancelling a delivery", || self.context.ledger.deliveries_cancel(&ids)).await?;
+        Ok(self.count(NotAttempted::Cancelled, End::Done))
     }
 
     /// Waits for a suspect's turn, and for admission.
@@ -209,7 +209,7 @@ impl Line {
         let turn = self.suspects.turn(tries, owner.webhook).await?;
         let admission = self.lanes.admit(owner, job.receipt().lane, long_body).await;
         if admission.as_ref().is_err_and(Hold::is_of_silent_webhook) {
-            self.brake.failed(owner, &delivery.destination.url);
+            self.brake.note_failure(owner, &delivery.destination.url);
         }
         Ok((admission?, turn))
     }
@@ -218,10 +218,10 @@ impl Line {
         match &delivery.body {
             StoredBody::Here(body) => Ok(body.clone()),
             StoredBody::Long(_) => {
-                let (what, load) = ("reading a body", || self.shared.ledger.body_load(delivery.id));
-                let mut read = self.shared.until_judged(what, load).await?;
+                let (what, load) = ("reading a body", || self.context.ledger.body_load(delivery.id));
+                let mut read = self.context.until_judged(what, load).await?;
                 if read.is_err() {
-                    read = self.shared.alone(what, load).await?;
+                    read = self.context.alone(what, load).await?;
                 }
                 match read {
                     Ok(Some(body)) => Ok(body),
@@ -275,40 +275,40 @@ impl Line {
         attempts: u16,
         accepted_at: Option<OffsetDateTime>,
     ) -> Result<Stop, Abandoned> {
-        let (delivery, until) = (job.job().delivery, self.shared.database.now() + POSTPONE_DELAY);
-        let postpone = || self.shared.ledger.delivery_postpone(delivery, attempts, until);
-        self.shared.until_done("postponing a delivery", postpone).await?;
+        let (delivery, until) = (job.job().delivery, self.context.database.now() + POSTPONE_DELAY);
+        let postpone = || self.context.ledger.delivery_postpone(delivery, attempts, until);
+        self.context.until_done("postponing a delivery", postpone).await?;
         if let Some(accepted_at) = accepted_at {
-            self.shared.metrics.delayed(job.receipt().lane, until - accepted_at);
+            self.context.metrics.observe_delay(job.receipt().lane, until - accepted_at);
         }
-        Ok(self.counted(why, End::Again(until, job.delivery_count())))
+        Ok(self.count(why, End::Again(until, job.delivery_count())))
     }
 
     /// Counts why a job is not attempted.
-    fn counted(&self, why: NotAttempted, stop: impl Into<Stop>) -> Stop {
-        self.shared.metrics.not_attempted(why);
+    fn count(&self, why: NotAttempted, stop: impl Into<Stop>) -> Stop {
+        self.context.metrics.count_not_attempted(why);
         stop.into()
     }
 }
 
-/// A long body with its room, and with the timing of its attempt. A receiver may answer immediately, and read the body late
+/// A long body with its permit, and with the timing of its attempt. A receiver may answer immediately, and read the body late
 /// or never: hyper holds the body until then.
-struct InRoom {
+struct PermittedBody {
     body: Bytes,
-    _room: Part,
+    _permit: Permit,
     _timed: Arc<Timed>,
 }
 
-impl AsRef<[u8]> for InRoom {
+impl AsRef<[u8]> for PermittedBody {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }
 }
 
-/// Returns the body with its room, which is released when the last copy of the body is dropped.
-fn with_room(body: Bytes, room: Option<Part>, timed: &Arc<Timed>) -> Bytes {
-    match room {
-        Some(room) => Bytes::from_owner(InRoom { body, _room: room, _timed: Arc::clone(timed) }),
+/// Returns the body with its permit, which is released when the last copy of the body is dropped.
+fn with_permit(body: Bytes, permit: Option<Permit>, timed: &Arc<Timed>) -> Bytes {
+    match permit {
+        Some(permit) => Bytes::from_owner(PermittedBody { body, _permit: permit, _timed: Arc::clone(timed) }),
         None => body,
     }
 }

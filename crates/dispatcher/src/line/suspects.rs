@@ -16,7 +16,7 @@ use crate::{
         refusal::{Hold, OF_OTHERS, Refusal},
     },
     line::{
-        context::Shared,
+        context::LineContext,
         in_flight::UnderWay,
         outcome::{DeadReason, End, Stop},
     },
@@ -37,7 +37,7 @@ pub(crate) const fn must_be_split(delivery_count: u32) -> bool {
 }
 
 pub(crate) struct Suspects {
-    shared: Arc<Shared>,
+    context: Arc<LineContext>,
     /// One permit: suspects begin one at a time.
     turns: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -48,8 +48,8 @@ pub(crate) type Turn = OwnedSemaphorePermit;
 
 impl Suspects {
     /// Notes are deleted by `tasks`.
-    pub(crate) fn new(shared: Arc<Shared>, tasks: TaskTracker) -> Self {
-        Self { shared, turns: Arc::new(Semaphore::new(1)), tasks }
+    pub(crate) fn new(context: Arc<LineContext>, tasks: TaskTracker) -> Self {
+        Self { context, turns: Arc::new(Semaphore::new(1)), tasks }
     }
 
     /// How often a job was begun and has not ended, if the broker delivered it several times before. If it ever was, it is a
@@ -62,8 +62,8 @@ impl Suspects {
         if delivery_count == 0 {
             return Ok(0);
         }
-        let read = || self.shared.ledger.suspect_tries(job.job().delivery);
-        let (tries, is_unrecorded) = self.shared.until_done("reading what a job has done", read).await?;
+        let read = || self.context.ledger.suspect_tries(job.job().delivery);
+        let (tries, is_unrecorded) = self.context.until_done("reading what a job has done", read).await?;
         if is_unrecorded {
             let fault = "the broker delivered its message again meanwhile".to_owned();
             return Err(End::Dead(DeadReason::Unrecorded(fault)).into());
@@ -98,21 +98,21 @@ impl Suspects {
             return Ok(());
         }
         let Job { delivery, attempt } = job.job();
-        let mark = || self.shared.ledger.suspect_mark(delivery, tries + 1);
-        let tries = self.shared.until_done("marking a suspect", mark).await?;
+        let mark = || self.context.ledger.suspect_mark(delivery, tries + 1);
+        let tries = self.context.until_done("marking a suspect", mark).await?;
         if turn.is_some() {
             tracing::warn!(%delivery, attempt, tries, delivery_count, "a suspect job is begun alone");
         }
         if tries > MAX_TRIES {
             return Err(End::Dead(DeadReason::Poison { delivery_count, deaths: tries - 1 }).into());
         }
-        let (shared, watched) = (Arc::clone(&self.shared), job.watch());
+        let (context, watched) = (Arc::clone(&self.context), job.watch());
         self.tasks.spawn(async move {
             match &turn {
                 Some(_) => drop(timeout(HARMLESS_AFTER, watched.cancelled()).await),
                 None => watched.cancelled().await,
             }
-            let _ = shared.until_done("clearing a suspect", || shared.ledger.suspect_clear(delivery)).await;
+            let _ = context.until_done("clearing a suspect", || context.ledger.suspect_clear(delivery)).await;
             drop(turn);
         });
         Ok(())

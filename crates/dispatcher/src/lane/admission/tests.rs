@@ -38,7 +38,7 @@ async fn spend(mut admission: Admission, takes: Duration, has_answer: bool) -> b
     let (timed, mut has_left) = (admission.timed(), false);
     admission.spend(&timed, pin!(sleep(takes)), || has_left = true).await;
     if has_answer {
-        timed.answered();
+        timed.mark_answered();
     }
     has_left
 }
@@ -290,18 +290,18 @@ async fn a_job_that_waits_for_memory_holds_up_no_start_of_its_tenant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_bodies_have_a_room_of_their_own_with_shares() {
+async fn long_bodies_have_a_quota_of_their_own_with_shares() {
     let lanes = with_shares(1000, 8, 0.5, 1.0);
     let half = Some(6 * 1024 * 1024);
     let refusal =
         async |owner, body| lanes.admit(owner, LaneKind::Main, body).await.err().map(|refused| refused.refusal);
     let first = lanes.admit(owner(1, 1), LaneKind::Main, half).await.ok().unwrap();
     assert_eq!(refusal(owner(1, 1), half).await, Some(Refusal::Webhook));
-    assert!(admit(&lanes, owner(1, 1)).await.is_ok(), "a short body needs no room");
+    assert!(admit(&lanes, owner(1, 1)).await.is_ok(), "a short body needs no permit");
     let second = lanes.admit(owner(2, 2), LaneKind::Main, half).await.ok().unwrap();
     assert_eq!(refusal(owner(3, 3), half).await, Some(Refusal::Bodies));
     drop((first, second));
-    assert_eq!(refusal(owner(3, 3), Some(usize::MAX)).await, None, "one that is larger than the room takes all of it");
+    assert_eq!(refusal(owner(3, 3), Some(usize::MAX)).await, None, "one that is larger than the quota takes all of it");
 }
 
 const SLOW_FROM: Duration = Duration::from_millis(1_001);
