@@ -150,7 +150,7 @@ async fn consume(
 fn egress(settings: &Settings) -> Result<Egress, SettingsError> {
     let config = EgressConfig {
         timeout: settings.egress.timeout,
-        destinations: settings.egress.destinations(),
+        address_policy: settings.egress.address_policy(),
         name_servers: settings.egress.name_servers.clone(),
         extra_ca_pem: settings.egress.extra_ca_pem()?,
         idle_timeout: settings.egress.idle_timeout,

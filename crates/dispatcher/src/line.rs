@@ -79,7 +79,7 @@ pub(crate) fn start(
         ledger: ledger.clone(),
         egress: egress.clone(),
         canary,
-        destinations: settings.egress.destinations(),
+        address_policy: settings.egress.address_policy(),
         shown: metrics.brakes.clone(),
     };
     let brake = Brake::new(braked, (orders, ledger.clone()), database.clone(), metrics.brakes.clone(), pages);
@@ -90,9 +90,9 @@ pub(crate) fn start(
         keys,
         sender: Sender {
             egress,
-            destinations: settings.egress.destinations(),
+            address_policy: settings.egress.address_policy(),
             standard_webhooks: settings.signing.standard_webhooks,
-            spans: Spans { traces: traces.clone(), destinations: settings.egress.destinations() },
+            spans: Spans { traces: traces.clone(), address_policy: settings.egress.address_policy() },
             context: Arc::clone(&context),
         },
         to_recorder: attempts_sender,

@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use domain::{Answer, DeliveryState, OutcomeClass};
+use domain::{DeliveryState, OutcomeClass, PostResult};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry},
@@ -154,7 +154,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn count_attempt(&self, answer: &Answer) {
+    pub(crate) fn count_attempt(&self, answer: &PostResult) {
         self.attempts.get_or_create(&[("outcome", answer.class.as_str())]).inc();
         self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
     }

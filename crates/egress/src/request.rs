@@ -48,12 +48,12 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
 
 #[cfg(test)]
 mod tests {
-    use domain::Destinations;
+    use domain::AddressPolicy;
 
     use super::*;
 
     fn target(url: &str) -> String {
-        let url = WebhookUrl::parse(url, 2048, &Destinations::default()).unwrap();
+        let url = WebhookUrl::parse(url, 2048, &AddressPolicy::default()).unwrap();
         let post = Post { url, headers: Vec::new(), body: Bytes::new() };
         build(&post, &HeaderValue::from_static("x")).unwrap().uri().to_string()
     }

@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt::Debug, hash::Hash, time::Duration};
 
 use bytes::Bytes;
 use domain::{
-    Answer, DeliveryId, DeliveryState, EventType, HoldReason, Job, JobPlaces, OutcomeClass, Progress, Timestamp,
+    DeliveryId, DeliveryState, EventType, HoldReason, Job, JobPlaces, OutcomeClass, PostResult, Progress, Timestamp,
     WebhookId, WebhookState,
 };
 use end_to_end::system::{Options, TestSystem};
@@ -235,7 +235,7 @@ async fn a_row_takes_a_record_as_progress_recorded_says() {
         progress: *made,
         url: String::new(),
         signed_at: PAST,
-        answer: Answer {
+        answer: PostResult {
             class: OutcomeClass::Status,
             status: Some(500),
             head: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use domain::{Destinations, TenantId, WebhookUrl};
+use domain::{AddressPolicy, TenantId, WebhookUrl};
 use egress::Egress;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use ledger::Ledger;
@@ -20,7 +20,7 @@ const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Pages {
     pub(crate) ledger: Ledger,
     pub(crate) egress: Egress,
-    pub(crate) destinations: Destinations,
+    pub(crate) address_policy: AddressPolicy,
     pub(crate) canary: Option<WebhookUrl>,
     pub(crate) shown: Brakes,
 }
@@ -83,7 +83,7 @@ impl Pages {
     /// Returns whether a receiver is reached. `None`: there is none to ask.
     async fn reach_any_of(&self, urls: &[String]) -> Option<bool> {
         let of_hosts: HashMap<&str, &String> = urls.iter().map(|url| (host(url), url)).collect();
-        let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.destinations).ok());
+        let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.address_policy).ok());
         let mut asking: FuturesUnordered<_> = parsed.map(|url| self.reach_receiver(url).boxed()).collect();
         let mut any = None;
         while let Some(is_reached) = asking.next().await {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use domain::{Answer, Destinations, Job, OutcomeClass, WebhookUrl};
+use domain::{AddressPolicy, Job, OutcomeClass, PostResult, WebhookUrl};
 use egress::{Egress, NoDescriptor, Post};
 use ledger::{Attempted, LoadedDelivery};
 use signing::{
@@ -20,7 +20,7 @@ use crate::{
 /// Makes attempts.
 pub(crate) struct Sender {
     pub(crate) egress: Egress,
-    pub(crate) destinations: Destinations,
+    pub(crate) address_policy: AddressPolicy,
     /// Whether attempts also carry the headers of Standard Webhooks.
     pub(crate) standard_webhooks: bool,
     pub(crate) spans: Spans,
@@ -47,7 +47,7 @@ impl Sender {
         let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
         // The ledger compares it with others' times.
         let started_at = self.context.database.now();
-        let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
+        let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.address_policy) {
             Ok(url) => {
                 let mut headers = vec![
                     ("X-Service-Webhook-Id", id_text.clone()),
@@ -101,8 +101,8 @@ impl Sender {
 }
 
 /// The answer for a URL that was registered, but that today's settings refuse.
-fn refusal(error: String, now: OffsetDateTime) -> Answer {
-    Answer {
+fn refusal(error: String, now: OffsetDateTime) -> PostResult {
+    PostResult {
         class: OutcomeClass::RefusedAddress,
         status: None,
         head: Vec::new(),

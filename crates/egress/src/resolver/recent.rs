@@ -6,7 +6,7 @@ use hickory_resolver::proto::rr::Name;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Found, LookupError};
+use super::{LookupError, LookupResult};
 
 /// The longest time that an answer is cached, whatever its time to live.
 const MAX_TTL: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ impl Recent {
     }
 
     /// Caches the answer as long as it may, and returns it.
-    pub(super) fn remember(&self, name: Name, found: Found, now: Instant) -> Addresses {
+    pub(super) fn remember(&self, name: Name, found: LookupResult, now: Instant) -> Addresses {
         let (addresses, lasts) = match found {
             Ok((addresses, ttl)) => (Ok(addresses.into()), ttl.min(MAX_TTL)),
             Err(LookupError::NoAddress) => (Err(LookupError::NoAddress), NEGATIVE_TTL),
@@ -71,7 +71,7 @@ mod tests {
         Name::from_ascii(text).unwrap()
     }
 
-    fn found(ttl: u64) -> Found {
+    fn found(ttl: u64) -> LookupResult {
         Ok((vec![[192, 0, 2, 1].into()], Duration::from_secs(ttl)))
     }
 

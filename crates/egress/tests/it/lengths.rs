@@ -1,7 +1,7 @@
 //! Whatever a receiver, its certificate or its name server says, what is kept of it is short and names the failure.
 
 use domain::{
-    Destinations,
+    AddressPolicy,
     OutcomeClass::{self, Dns, Protocol, Status, Success, Tls},
 };
 use egress::{EgressConfig, Internal, InternalConfig};
@@ -130,10 +130,10 @@ async fn names_and_name_servers_cannot_make_an_error_long() {
         _ => Say::NoSuchName,
     })
     .await;
-    let (name_servers, destinations) = (vec![name_server.address()], Destinations::default());
-    let denied = destinations.without_hosts("denied".parse().unwrap());
+    let (name_servers, address_policy) = (vec![name_server.address()], AddressPolicy::default());
+    let denied = address_policy.without_hosts("denied".parse().unwrap());
     let authority = Authority::new();
-    let client = Client::new(EgressConfig { name_servers, destinations: denied, ..config(&authority, LONG_TIMEOUT) });
+    let client = Client::new(EgressConfig { name_servers, address_policy: denied, ..config(&authority, LONG_TIMEOUT) });
     for (domain, class, message) in [
         ("loop", Dns, "does not resolve"),
         ("missing", Dns, "does not resolve"),

@@ -23,7 +23,7 @@ mod tls;
 use std::time::Duration;
 
 use authority::Authority;
-use domain::{Answer, Destinations, WebhookUrl};
+use domain::{AddressPolicy, PostResult, WebhookUrl};
 use egress::{Egress, EgressConfig, Post};
 use tokio::time::timeout;
 
@@ -35,7 +35,7 @@ const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
 fn config(authority: &Authority, timeout: Duration) -> EgressConfig {
     EgressConfig {
         timeout,
-        destinations: loopback(),
+        address_policy: loopback(),
         name_servers: Vec::new(),
         extra_ca_pem: Some(authority.pem().into_bytes()),
         idle_timeout: Duration::from_secs(4),
@@ -53,7 +53,7 @@ impl Client {
         Self(Egress::new(config).unwrap())
     }
 
-    async fn post(&self, request: Post) -> Answer {
+    async fn post(&self, request: Post) -> PostResult {
         timeout(LONG_TIMEOUT * 2, self.0.post(request)).await.expect("a post that does not end").unwrap()
     }
 }
@@ -62,8 +62,8 @@ fn egress(authority: &Authority, timeout: Duration) -> Client {
     Client::new(config(authority, timeout))
 }
 
-fn loopback() -> Destinations {
-    Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()])
+fn loopback() -> AddressPolicy {
+    AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()])
 }
 
 fn post(url: &str) -> Post {

@@ -1,10 +1,11 @@
-//! Names are resolved once per connection, vetted every time, and remembered briefly.
+//! Names are resolved once per connection, checked every time, and remembered briefly.
 
 use std::net::IpAddr;
 
 use domain::{
-    Answer, Destinations,
+    AddressPolicy,
     OutcomeClass::{self, Connect, RefusedAddress, Success},
+    PostResult,
 };
 use egress::EgressConfig;
 use tokio::{sync::mpsc, task::JoinSet};
@@ -27,8 +28,8 @@ fn ips(addresses: &[&str]) -> Vec<IpAddr> {
 }
 
 fn only_public(authority: &Authority, name_server: &NameServer) -> EgressConfig {
-    let destinations = Destinations::allowing(vec![format!("{PUBLIC_ADDRESS}/32").parse().unwrap()]);
-    EgressConfig { destinations, name_servers: vec![name_server.address()], ..config(authority, LONG_TIMEOUT) }
+    let address_policy = AddressPolicy::allowing(vec![format!("{PUBLIC_ADDRESS}/32").parse().unwrap()]);
+    EgressConfig { address_policy, name_servers: vec![name_server.address()], ..config(authority, LONG_TIMEOUT) }
 }
 
 /// A receiver for these names, and the addresses at which it was called.
@@ -45,7 +46,7 @@ async fn receiver(authority: &Authority, names: &[&str]) -> (Receiver, mpsc::Unb
     (receiver, calls)
 }
 
-async fn answer(egress: &Client, receiver: &Receiver, name: &str) -> Answer {
+async fn answer(egress: &Client, receiver: &Receiver, name: &str) -> PostResult {
     egress.post(crate::post(&format!("https://{name}:{}/", receiver.address.port()))).await
 }
 
@@ -94,7 +95,7 @@ async fn names_that_are_no_host_names_but_are_in_use_are_called() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_elsewhere_the_second_time_is_vetted_the_second_time() {
+async fn a_name_that_leads_elsewhere_the_second_time_is_checked_the_second_time() {
     let authority = Authority::new();
     for (name, lasts, refused_from) in [("forgotten.example", 0, 1), ("remembered.example", 1, 2)] {
         let name_server = NameServer::start(move |_, before| match before {
@@ -113,7 +114,7 @@ async fn a_name_that_leads_elsewhere_the_second_time_is_vetted_the_second_time()
         assert_eq!(
             all(calls),
             vec![PUBLIC_ADDRESS.parse::<IpAddr>().unwrap(); outcomes.len()],
-            "the vetted address and no other"
+            "the allowed address and no other"
         );
         assert_eq!(name_server.asked(name), 2, "{name}");
     }
@@ -243,9 +244,9 @@ async fn denied_hosts_and_ports_are_neither_looked_up_nor_connected_to() {
     let port = receiver.address.port();
     let all_but = |ports: &str, hosts: &str| {
         let lenient = only_public(&authority, &name_server);
-        let strict = lenient.destinations.clone();
-        let destinations = strict.with_ports(ports.parse().unwrap()).without_hosts(hosts.parse().unwrap());
-        Client::new(EgressConfig { destinations, ..lenient })
+        let strict = lenient.address_policy.clone();
+        let address_policy = strict.with_ports(ports.parse().unwrap()).without_hosts(hosts.parse().unwrap());
+        Client::new(EgressConfig { address_policy, ..lenient })
     };
     let error = async |egress: &Client, host: &str| {
         let answer = egress.post(crate::post(&format!("https://{host}:{port}/"))).await;
@@ -275,9 +276,9 @@ async fn a_receiver_that_cannot_be_reached_was_asked_and_one_that_the_operator_d
     let open = receiver.address.port();
     let closed = tokio::net::TcpListener::bind((PUBLIC_ADDRESS, 0)).await.unwrap().local_addr().unwrap().port();
     let lenient = only_public(&authority, &name_server);
-    let destinations = lenient.destinations.clone().with_ports(format!("{open},{closed}").parse().unwrap());
-    let destinations = destinations.without_hosts("denied.example".parse().unwrap());
-    let egress = Client::new(EgressConfig { destinations, ..lenient });
+    let address_policy = lenient.address_policy.clone().with_ports(format!("{open},{closed}").parse().unwrap());
+    let address_policy = address_policy.without_hosts("denied.example".parse().unwrap());
+    let egress = Client::new(EgressConfig { address_policy, ..lenient });
     for (host, port, is_reached) in [
         ("a.example", open, Some(true)),
         ("a.example", closed, Some(false)),

@@ -3,8 +3,8 @@
 use std::{future::pending, time::Duration};
 
 use domain::{
-    Answer,
     OutcomeClass::{Protocol, Status, Success},
+    PostResult,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -88,7 +88,7 @@ impl Hostility {
         }
     }
 
-    pub(crate) fn judge(self, answer: &Answer) {
+    pub(crate) fn judge(self, answer: &PostResult) {
         let good = match self {
             NeverAnswers | DripsItsHeader => is_timeout(answer) && answer.elapsed >= SHORT_TIMEOUT,
             DripsItsBody => answer.class == Success && answer.elapsed < SHORT_TIMEOUT && answer.head.starts_with(b"xx"),

@@ -17,7 +17,7 @@ use std::{
 };
 
 use authority::Authority;
-use domain::{Answer, Destinations, OutcomeClass, WebhookUrl};
+use domain::{AddressPolicy, OutcomeClass, PostResult, WebhookUrl};
 use egress::{Egress, EgressConfig, Post};
 use hostile::Hostility;
 use peak_alloc::PeakAlloc;
@@ -52,7 +52,7 @@ impl Receiver {
     fn egress(&self, timeout: Duration) -> Egress {
         Egress::new(EgressConfig {
             timeout,
-            destinations: loopback(),
+            address_policy: loopback(),
             name_servers: Vec::new(),
             extra_ca_pem: Some(self.pem.clone()),
             idle_timeout: Duration::from_secs(4),
@@ -76,8 +76,8 @@ impl Drop for Receiver {
     }
 }
 
-fn loopback() -> Destinations {
-    Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()])
+fn loopback() -> AddressPolicy {
+    AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap()])
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -113,7 +113,7 @@ fn the_receivers_own_process() {
 }
 
 /// Posts to a receiver. Returns the most that the client held beyond what it held before, in bytes, and the answer.
-fn post_to(hostility: Hostility) -> (usize, Answer) {
+fn post_to(hostility: Hostility) -> (usize, PostResult) {
     let receiver = Receiver::start(hostility);
     runtime().block_on(async {
         let egress = receiver.egress(hostility.patience());
@@ -172,6 +172,6 @@ fn hanging(count: usize) -> usize {
     })
 }
 
-fn is_timeout(answer: &Answer) -> bool {
+fn is_timeout(answer: &PostResult) -> bool {
     (answer.class, answer.status) == (OutcomeClass::Timeout, None)
 }
