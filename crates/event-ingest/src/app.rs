@@ -123,7 +123,7 @@ fn intake(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &C
         spans: Spans::new(running.traces.clone(), running.broker.names()),
         data_limit: settings.limits.event_data_bytes,
         keep: settings.retention.kept().bodies,
-        flood: Flood::above(settings.ingest.flood, settings.ingest.rush, Instant::now()),
+        flood: Flood::above(settings.ingest.flood, settings.ingest.batch_above, Instant::now()),
         turns: StoreTurns::new(),
         acks: AckBatch::default(),
         parks: parks(),

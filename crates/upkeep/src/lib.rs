@@ -2,7 +2,7 @@
 
 mod lead;
 mod metrics;
-mod pace;
+mod throttle;
 mod rebuild;
 mod reconciler;
 mod requeue;

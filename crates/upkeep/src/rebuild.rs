@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    pace::pause,
+    throttle::pause,
     reconciler::{Reconciler, Trouble},
 };
 

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    pace::{Pace, pause},
+    throttle::{Throttle, pause},
     upkeep::Upkeep,
 };
 
@@ -120,14 +120,14 @@ impl<'a> Retention<'a> {
             self.begin(leader, now).await?;
             self.next = Instant::now() + CHECK_INTERVAL;
         }
-        let mut pace = Pace::new(self.upkeep.interval, Instant::now());
-        while pace.goes_on(0, Instant::now())
+        let mut throttle = Throttle::new(self.upkeep.interval, Instant::now());
+        while throttle.goes_on(0, Instant::now())
             && let Some(work) = self.agenda.next(Instant::now())
         {
             let began = Instant::now();
             let looked_at = self.take_step(leader, work.clone()).await;
             match tolerate(work.name(), looked_at)? {
-                Some(rows) => pace.spend(rows),
+                Some(rows) => throttle.spend(rows),
                 None => self.agenda.fail(work, Instant::now()),
             }
             pause(began.elapsed()).await;
@@ -138,7 +138,7 @@ impl<'a> Retention<'a> {
     /// Takes a step of a piece of work, and notes its next step. Returns how many rows it has looked at.
     async fn take_step(&mut self, leader: &mut Leader, work: Work) -> Result<u32, LedgerError> {
         match work {
-            Work::Expiring(after) => self.tell_expiring(leader, after).await,
+            Work::Expiring(after) => self.notify_expiring(leader, after).await,
             Work::Removal(removal) => self.remove(leader, removal).await,
             Work::Leftovers => {
                 let cleared = leader.leftovers_clear(self.before).await?;
@@ -174,11 +174,11 @@ impl<'a> Retention<'a> {
         now
     }
 
-    async fn tell_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
+    async fn notify_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
         let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
-        let told = leader.expiring_tell(after, age).await?;
-        self.agenda.rest.extend(told.next.map(Work::Expiring));
-        Ok(u32::try_from(told.looked).unwrap_or(u32::MAX))
+        let notified = leader.expiring_tell(after, age).await?;
+        self.agenda.rest.extend(notified.next.map(Work::Expiring));
+        Ok(u32::try_from(notified.looked).unwrap_or(u32::MAX))
     }
 
     async fn remove(&mut self, leader: &mut Leader, removal: Removal) -> Result<u32, LedgerError> {

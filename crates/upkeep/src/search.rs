@@ -16,11 +16,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Search {
     due: Option<Place>,
-    /// The begin of the next round by due time, if it does not walk the whole index.
+    /// The begin of the next round by due time, if it does not scan the whole index.
     due_begin: Option<Place>,
     /// The latest begin that the round by due time allows for the next one.
     due_latest_begin: Option<Place>,
-    /// The beginning of the latest round that walked the whole index.
+    /// The beginning of the latest round that scanned the whole index.
     whole_began: Option<OffsetDateTime>,
     new: Option<Place>,
     untried: Option<Place>,

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    pace::{Pace, pause},
+    throttle::{Throttle, pause},
     reconciler::Reconciler,
     retention::earlier,
 };
@@ -23,7 +23,7 @@ impl Reconciler<'_> {
     /// # Errors
     /// When the database does not answer, or a row is locked. The next pass continues where this one has ended.
     pub(crate) async fn index_untried(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
-        let mut pace = Pace::new(self.upkeep.interval, Instant::now());
+        let mut throttle = Throttle::new(self.upkeep.interval, Instant::now());
         let Some(now) = earlier(leader.now().await?, OffsetDateTime::now_utc()) else { return Ok(()) };
         let (mut cursor, end) = (leader.generation().await?.indexed_before, DeliveryId::bound_at(now - MIN_ID_AGE));
         loop {
@@ -40,8 +40,8 @@ impl Reconciler<'_> {
                 self.search.begin_before(earliest);
             }
             cursor = step.indexed_before;
-            pace.spend(u32::try_from(step.looked).unwrap_or(u32::MAX));
-            if cursor >= end || !pace.goes_on(0, Instant::now()) {
+            throttle.spend(u32::try_from(step.looked).unwrap_or(u32::MAX));
+            if cursor >= end || !throttle.goes_on(0, Instant::now()) {
                 return Ok(());
             }
             pause(began.elapsed()).await;

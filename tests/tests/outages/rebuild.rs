@@ -6,7 +6,7 @@ mod nodes;
 mod order;
 mod overdue;
 mod waiting;
-mod walks;
+mod scans;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

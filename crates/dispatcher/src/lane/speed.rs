@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_answers_late_is_told_from_who_does_not_by_the_latest_slow_attempt() {
+    async fn the_latest_slow_attempt_says_if_a_webhook_is_late_or_silent() {
         let speeds = Speeds::new();
         for (has_answer, expected) in [(true, Speed::Late), (false, Speed::Silent), (true, Speed::Late)] {
             attempt(&speeds, HANGING_ATTEMPT, has_answer).await;

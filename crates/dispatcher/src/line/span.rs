@@ -1,4 +1,4 @@
-//! What a collector is told of an attempt: a client's span by OpenTelemetry's conventions for HTTP. It holds nothing of
+//! The span of an attempt for a collector: a client's span by OpenTelemetry's conventions for HTTP. It holds nothing of
 //! the body, a header, or the URL but host and port: a path may hold a receiver's secret. Texts that a receiver wrote
 //! are not in it either.
 

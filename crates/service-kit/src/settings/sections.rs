@@ -302,7 +302,7 @@ pub struct Ingest {
     pub batch: u16,
     /// Jobs a second above which the load is high: a message then holds several jobs; 0 for always.
     #[serde(deserialize_with = "parse::number")]
-    pub rush: u32,
+    pub batch_above: u32,
     /// Jobs of one tenant a second from which on they take the bulk lane, if all tenants below it have fewer together.
     #[serde(deserialize_with = "parse::number")]
     pub flood: u32,
