@@ -47,7 +47,7 @@ pub use clock::ClockReading;
 pub use error::{LedgerError, TlsOptionError};
 pub use hot::{
     attempts::{Attempted, Record},
-    held_jobs::{Held, Waking},
+    held_jobs::{Held, ReleaseRate},
     intake::{NewEvent, Stored},
     look_up::{Destination, LoadedDelivery, StoredBody},
 };

@@ -2,12 +2,12 @@
 
 mod lead;
 mod metrics;
-mod throttle;
 mod rebuild;
 mod reconciler;
 mod requeue;
 mod retention;
 mod search;
+mod throttle;
 mod untried;
 mod upkeep;
 mod working_time;

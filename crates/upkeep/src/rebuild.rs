@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    throttle::pause,
     reconciler::{Reconciler, Trouble},
+    throttle::pause,
 };
 
 /// Rows of the ledger in a chunk: about a tenth of a second when all of them wait.

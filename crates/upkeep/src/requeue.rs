@@ -10,9 +10,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::{
-    throttle::{Throttle, pause},
     reconciler::{Reconciler, Trouble},
     search::Scope,
+    throttle::{Throttle, pause},
 };
 
 /// Rows of the ledger in a chunk: some tens of milliseconds.

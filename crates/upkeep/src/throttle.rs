@@ -85,7 +85,9 @@ mod tests {
     fn a_pass_ends_in_time_whatever_it_finds() {
         let now = Instant::now();
         let throttle = Throttle::new(Duration::from_secs(5), now);
-        assert!(throttle.goes_on(0, now + Duration::from_millis(4_999)) && !throttle.has_time(now + Duration::from_secs(5)));
+        assert!(
+            throttle.goes_on(0, now + Duration::from_millis(4_999)) && !throttle.has_time(now + Duration::from_secs(5))
+        );
         assert!(Throttle::new(Duration::from_millis(100), now).has_time(now + Duration::from_millis(999)));
     }
 }

@@ -8,9 +8,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    throttle::{Throttle, pause},
     reconciler::Reconciler,
     retention::earlier,
+    throttle::{Throttle, pause},
 };
 
 /// The age of the ids that the cursor reaches. Ingest gives the delivery of an event that is older than a day a due time,

@@ -66,10 +66,10 @@ fn begin(steps: &mut Steps, number: usize) {
     }
     if state.wakes && state.webhook != WebhookState::Active {
         let note = "the webhook is paused: its activation has its held jobs published";
-        steps.usual(("Ledger::jobs_wake", None), note).wakes = false;
+        steps.usual(("Ledger::jobs_release", None), note).wakes = false;
     } else if state.wakes {
         let notes = ["held jobs are added to the outbox, leased", "added, and the commit's answer is lost"];
-        steps.call(("Ledger::jobs_wake", None), notes, |state, answer| {
+        steps.call(("Ledger::jobs_release", None), notes, |state, answer| {
             take(state, number, |row| {
                 let held = row.held.take();
                 if held.is_some() && row.waits() {

@@ -5,8 +5,8 @@ mod leaders;
 mod nodes;
 mod order;
 mod overdue;
-mod waiting;
 mod scans;
+mod waiting;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

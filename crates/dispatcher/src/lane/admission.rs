@@ -13,7 +13,7 @@ use crate::lane::{
     LaneKind, long_places,
     place::Place,
     quota::{Owner, Permit, Quota},
-    refusal::{Hold, OF_LATE_ONES, OF_OTHERS, OF_SILENT_ONES, Refusal},
+    refusal::{Hold, LATE_RELEASE, OTHER_RELEASE, Refusal, SILENT_RELEASE},
     share::{Share, Shares, part},
     speed::{Speed, Speeds, Timed},
 };
@@ -147,12 +147,12 @@ impl Lanes {
         long_body: Option<usize>,
     ) -> Result<Admission, Hold> {
         let speed = self.speeds.of(owner.webhook);
-        let (lane, is_main, waking) = match speed {
-            Speed::Late => (&self.late, false, OF_LATE_ONES),
-            Speed::Silent => (&self.silent, false, OF_SILENT_ONES),
+        let (lane, is_main, release) = match speed {
+            Speed::Late => (&self.late, false, LATE_RELEASE),
+            Speed::Silent => (&self.silent, false, SILENT_RELEASE),
             // Many others of which as little is known came while few long places were left.
-            Speed::Unknown if self.long.is_scarce() => (&self.silent, false, OF_LATE_ONES),
-            Speed::Unknown | Speed::Trusted => (&self.main, true, OF_OTHERS),
+            Speed::Unknown if self.long.is_scarce() => (&self.silent, false, LATE_RELEASE),
+            Speed::Unknown | Speed::Trusted => (&self.main, true, OTHER_RELEASE),
         };
         let deadline = Instant::now() + ADMISSION_TIMEOUT;
         let is_for_others = match speed {
@@ -171,7 +171,7 @@ impl Lanes {
             Err(_) => lane.slots.acquire(owner, 1, deadline).await,
             slot => slot,
         };
-        let refused = |refusal| Hold { webhook: owner.webhook, refusal, waking: Some(waking) };
+        let refused = |refusal| Hold { webhook: owner.webhook, refusal, release: Some(release) };
         let slot = slot.map_err(refused)?;
         let body = match long_body {
             Some(bytes) => {

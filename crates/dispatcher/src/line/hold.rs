@@ -38,9 +38,9 @@ impl Holding {
         Held {
             webhook: hold.webhook,
             delivery: job.job().delivery,
-            handed_out: job.delivery_count(),
+            delivery_count: job.delivery_count(),
             is_again: job.receipt().lane == LaneKind::Slow,
-            waking: hold.waking,
+            release: hold.release,
         }
     }
 }

@@ -175,7 +175,7 @@ impl Line {
             WebhookState::Active => Ok(delivery),
             WebhookState::Paused => {
                 let webhook = delivery.destination.webhook;
-                Err(Hold { webhook, refusal: Refusal::Paused, waking: None }.into())
+                Err(Hold { webhook, refusal: Refusal::Paused, release: None }.into())
             }
             WebhookState::Deleted => Err(self.cancel(&delivery).await?),
         }

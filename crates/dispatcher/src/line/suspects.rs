@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     lane::{
         admission::ADMISSION_TIMEOUT,
-        refusal::{Hold, OF_OTHERS, Refusal},
+        refusal::{Hold, OTHER_RELEASE, Refusal},
     },
     line::{
         context::LineContext,
@@ -81,7 +81,7 @@ impl Suspects {
         }
         match timeout(ADMISSION_TIMEOUT, Arc::clone(&self.turns).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(Some(turn)),
-            _ => Err(Hold { webhook, refusal: Refusal::Suspects, waking: Some(OF_OTHERS) }),
+            _ => Err(Hold { webhook, refusal: Refusal::Suspects, release: Some(OTHER_RELEASE) }),
         }
     }
 

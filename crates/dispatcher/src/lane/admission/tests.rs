@@ -201,7 +201,7 @@ async fn a_silent_webhook_has_four_attempts_at_a_time_and_one_that_answers_late_
         assert_eq!((held.len(), refused), (expected - 1, Refusal::Slow), "the last one is for jobs that were held");
         held.push(admit_again(&lanes, owner(1, 1)).await.ok().unwrap());
         let refused = admit_again(&lanes, owner(1, 1)).await.err().unwrap();
-        assert_eq!(refused.waking, Some(if has_answer { OF_LATE_ONES } else { OF_SILENT_ONES }));
+        assert_eq!(refused.release, Some(if has_answer { LATE_RELEASE } else { SILENT_RELEASE }));
         assert!(held.iter().all(Admission::is_slow));
     }
 }
@@ -249,7 +249,7 @@ async fn while_long_places_are_scarce_only_who_is_trusted_begins_in_the_main_lan
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused.waking, Some(OF_LATE_ONES), "many such must not come again together");
+    assert_eq!(refused.release, Some(LATE_RELEASE), "many such must not come again together");
     drop(admitted);
     while tasks.join_next().await.is_some() {}
     assert!(!admit(&lanes, owner(3, 3)).await.ok().unwrap().is_slow());

@@ -13,7 +13,7 @@ use crate::{
         tasks::begin_cancellation,
     },
     error::LedgerError,
-    hot::held_jobs::wake_all,
+    hot::held_jobs::release_all,
     pool::Ledger,
     settings::WebhookSettings,
     statement::sql,
@@ -26,7 +26,7 @@ pub(crate) const END_RECOVERIES: &str =
 
 impl Ledger {
     /// Changes the settings of one of the tenant's webhooks by `change`, which gets those that it has, and refuses with an
-    /// `E`. When it becomes active, [`Ledger::jobs_wake`] publishes its held jobs. Returns `None` if there is no such webhook.
+    /// `E`. When it becomes active, [`Ledger::jobs_release`] releases its held jobs. Returns `None` if there is no such webhook.
     pub async fn webhook_change<E: Send>(
         &self,
         actor: &Actor,
@@ -51,7 +51,7 @@ impl Ledger {
                     tell(conn, actor, id, changes, after.is_active).await?;
                 }
                 if after.is_active && !before.is_active {
-                    wake_all(conn, id.as_uuid()).await?;
+                    release_all(conn, id.as_uuid()).await?;
                 }
                 shown(conn, actor.tenant, id).await.map(Ok)
             })
