@@ -19,7 +19,7 @@ use crate::{
     stats::{Stats, Unacknowledged},
 };
 
-/// How long it may take to hand an acknowledgement to the system. The broker does not answer it.
+/// The maximum time to hand an acknowledgement to the system. The broker does not answer it.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Acknowledges what one channel has delivered. Each channel has one, and all acknowledgements of the channel go

@@ -72,7 +72,7 @@ const ROLES_WITHOUT_MESSAGES: [&str; 3] = ["publish", "depth", "sentinel"];
 const SMALL_FRAME_BYTES: u32 = 32 * 1024;
 /// The wait before a close: a quorum queue ignores acknowledgements that arrive together with their connection's close.
 const CLOSE_DELAY: Duration = Duration::from_millis(750);
-/// How long a broker that may be frozen has to answer a close.
+/// The time in which a broker, which may be frozen, has to answer a close.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_millis(750);
 
 impl Broker {
@@ -199,14 +199,14 @@ pub(crate) async fn in_time<T>(step: impl Future<Output = Result<T, BrokerError>
     tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or(Err(BrokerError::Timeout(CONNECT_TIMEOUT)))
 }
 
-/// Closes a connection after the last acknowledgements have settled. Takes 1.5 s at most.
+/// Closes a connection after the last acknowledgements have settled. It takes 1.5 s at most.
 pub(crate) async fn close(connection: &Connection) {
     tokio::time::sleep(CLOSE_DELAY).await;
-    farewell(connection).await;
+    close_unused(connection).await;
 }
 
 /// Closes a connection on which nothing was acknowledged. Takes 750 ms at most.
-pub(crate) async fn farewell(connection: &Connection) {
+pub(crate) async fn close_unused(connection: &Connection) {
     if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, connection.close(200, "bye".into())).await {
         tracing::debug!(%error, "the connection to the broker was gone already");
     }

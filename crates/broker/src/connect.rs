@@ -7,7 +7,7 @@ use lapin::{Channel, Connection, protocol::AMQPSoftError, uri::AMQPUri};
 
 use crate::{
     addresses::node_of,
-    broker::{Broker, CONNECT_TIMEOUT, farewell},
+    broker::{Broker, CONNECT_TIMEOUT, close_unused},
     error::BrokerError,
     presence::find,
 };
@@ -127,7 +127,7 @@ impl Broker {
             (_, elsewhere) => (elsewhere.map(|(other, _channel)| other), (connection, channel)),
         };
         if let Some(leaving) = leaving {
-            farewell(&leaving).await;
+            close_unused(&leaving).await;
         }
         Ok(elsewhere)
     }

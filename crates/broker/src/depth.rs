@@ -6,7 +6,7 @@ use lapin::{
 };
 
 use crate::{
-    broker::{Broker, farewell, in_time},
+    broker::{Broker, close_unused, in_time},
     error::BrokerError,
     presence::find,
 };
@@ -21,7 +21,7 @@ pub struct QueueDepth {
 }
 
 impl Broker {
-    /// How many messages of a queue are ready: neither delivered nor waiting to be dead-lettered. `None` when there is
+    /// The number of ready messages of a queue: neither delivered nor waiting to be dead-lettered. `None` when there is
     /// no such queue. Zero may mean that the queue's leader does not answer. All clones share one connection, made at
     /// the first query and after a failure.
     ///
@@ -68,7 +68,7 @@ impl Broker {
     /// Closes that connection, if there is one. A further query opens another.
     pub async fn depths_close(&self) {
         if let Some((connection, _channel)) = self.context.depths.lock().await.take() {
-            farewell(&connection).await;
+            close_unused(&connection).await;
         }
     }
 

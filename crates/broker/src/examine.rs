@@ -14,14 +14,14 @@ use uuid::Uuid;
 
 use crate::{
     addresses::node_of,
-    broker::{Broker, farewell},
+    broker::{Broker, close_unused},
     error::BrokerError,
     topology::{Exchange, Queue},
 };
 
-/// How long the broker waits for a queue's leader before it says that the queue is empty.
+/// The time for which the broker waits for a queue's leader before it says that the queue is empty.
 const LEADER_TIMEOUT: Duration = Duration::from_millis(250);
-/// How often such an answer is asked for.
+/// The number of questions whose answer may be that the queue is empty.
 const MAX_TRIES: usize = 4;
 
 /// An address of the broker, and how it answers.
@@ -74,7 +74,7 @@ impl Broker {
                     None
                 }
                 Ok(connection) => {
-                    farewell(&connection).await;
+                    close_unused(&connection).await;
                     None
                 }
                 Err(fault) => Some(fault),
@@ -175,7 +175,7 @@ impl Examiner {
 
     /// Leaves. Takes 750 ms at most.
     pub async fn close(self) {
-        farewell(&self.connection).await;
+        close_unused(&self.connection).await;
     }
 
     /// Declares what exists as the topology has it: that changes nothing. The broker says if it has it otherwise.

@@ -7,10 +7,10 @@ use time::OffsetDateTime;
 
 use crate::{message::Outgoing, topology::Names};
 
-/// The most jobs in one message. More would save little, and would wait where no other dispatcher can take them.
+/// The maximum of jobs in one message. More would save little, and would wait where no other dispatcher can take them.
 const JOBS_PER_MESSAGE: usize = 8;
 
-/// With at least this many jobs at once, several share each message.
+/// The number of jobs in one call from which on several share each message.
 const MIN_BUNDLED_JOBS: usize = 100;
 
 impl Names {

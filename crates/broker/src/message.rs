@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{acks::Acks, stats::Unacknowledged};
 
-/// The most characters of a header's value. All headers must fit into one frame, or the broker closes the connection.
+/// The maximum of characters of a header's value. All headers must fit into one frame, or the broker closes the connection.
 const MAX_HEADER_CHARS: usize = 1000;
 
 /// The broker's count of redeliveries. It is absent at the first receipt.

@@ -12,7 +12,7 @@ pub struct Prefetch {
 const UNKNOWN_SIZES_PREFETCH: u16 = 4;
 /// Bodies whose mean is larger are large.
 const LARGE_BODY_BYTES: f64 = 128.0 * 1024.0;
-/// How many of the last bodies count.
+/// The number of the last bodies that count.
 const MIN_KNOWN_BODIES: u32 = 64;
 
 impl Prefetch {
@@ -53,7 +53,7 @@ impl Prefetch {
 pub(crate) struct Sizes {
     /// Their mean in bytes. Each further body has a weight of 1/64.
     mean: f64,
-    /// How many bodies came, up to [`MIN_KNOWN_BODIES`].
+    /// The number of bodies that came, up to [`MIN_KNOWN_BODIES`].
     count: u32,
     /// The number of bodies that must come before the second consumer opens again: those of the former one may be
     /// unacknowledged.

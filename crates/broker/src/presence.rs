@@ -13,7 +13,7 @@ use lapin::{
 
 use crate::{
     addresses::node_of,
-    broker::{Broker, CONNECT_TIMEOUT, farewell, in_time},
+    broker::{Broker, CONNECT_TIMEOUT, close_unused, in_time},
     error::BrokerError,
 };
 
@@ -41,7 +41,7 @@ impl Broker {
         if let Some(found) = found
             && let Some((connection, _channel)) = self.context.depths.lock().await.replace(found)
         {
-            farewell(&connection).await;
+            close_unused(&connection).await;
         }
         Ok(presence)
     }
@@ -79,7 +79,7 @@ impl Broker {
         for look in looks {
             match look {
                 Look::Has(connected) if found.is_none() => found = Some(*connected),
-                Look::Has(connected) => farewell(&connected.0).await,
+                Look::Has(connected) => close_unused(&connected.0).await,
                 Look::Lacks | Look::Silent => {}
             }
         }
@@ -90,7 +90,7 @@ impl Broker {
     /// between two looks.
     async fn warn_of_lack(&self, uri: &AMQPUri, queue: &str, role: &str) {
         match self.look(uri, queue, role).await {
-            Look::Has(connected) => farewell(&connected.0).await,
+            Look::Has(connected) => close_unused(&connected.0).await,
             Look::Silent => {}
             Look::Lacks => {
                 let node = node_of(uri);
@@ -113,7 +113,7 @@ impl Broker {
             if found.is_some() {
                 return Ok(Look::Has(Box::new((connection, channel))));
             }
-            farewell(&connection).await;
+            close_unused(&connection).await;
             Ok::<_, BrokerError>(Look::Lacks)
         };
         tokio::time::timeout(patience, in_time(look)).await.map_or(Look::Silent, |look| look.unwrap_or(Look::Silent))

@@ -27,14 +27,14 @@ use crate::{
     message::Outgoing,
 };
 
-/// How many messages of one call and queue wait for their confirms at a time. Hundreds of messages leave in several
+/// The messages of one call and queue that wait for their confirms at a time. Hundreds of messages leave in several
 /// windows, so that other tenants' messages get between them.
 const WINDOW_MESSAGES: usize = 32;
-/// The same for a bulk publish, whose rate is bounded by what is in flight.
+/// The window of a bulk publish, whose rate is bounded by what is in flight.
 const BULK_WINDOW_MESSAGES: usize = 256;
-/// How often the supervisor checks that the connection is open.
+/// The interval at which the supervisor checks that the connection is open.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a channel is in use before a refusal may replace it.
+/// The time for which a channel is in use before a refusal may replace it.
 const MIN_CHANNEL_AGE: Duration = Duration::from_secs(5);
 
 /// Publishes messages and waits until the broker has confirmed them. Cheap to clone.

@@ -7,7 +7,8 @@ use url::Host;
 
 use crate::address::{AllowedNetworks, RefusedAddress};
 
-/// The addresses, ports and hosts that deliveries may go to. The default is every port of every host whose address is globally reachable.
+/// The addresses, ports and hosts that deliveries may go to. The default is every port
+/// of every host with a globally reachable address.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
     addresses: AllowedNetworks,

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::{Event, EventType, TenantId, Timestamp};
 
-/// The most bytes of an envelope around its `data`. A longer one would be copied as it grows.
+/// The maximum of bytes of an envelope around its `data`. A longer one would be copied as it grows.
 const MAX_WRAPPER_BYTES: usize = 192;
 
 #[derive(Serialize)]

@@ -76,7 +76,7 @@ pub struct AcceptedPeriod {
     latest: OffsetDateTime,
 }
 
-/// How far the clock of an upstream service may be ahead.
+/// The time by which the clock of an upstream service may be ahead.
 const MAX_CLOCK_LEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl AcceptedPeriod {

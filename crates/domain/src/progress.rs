@@ -235,7 +235,7 @@ impl Record {
     }
 }
 
-/// Whether a message was delivered before, also as the message that it was moved from.
+/// The fact that a message was delivered before, or not, also as the message that it was moved from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redelivered {
     /// Handed out already, and not acknowledged.

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The characters of a value of version 00, and the fewest of any version.
 const MIN_CHARS: usize = 55;
-/// The most characters of a later version, which may add fields.
+/// The maximum of characters of a later version, which may add fields.
 const MAX_CHARS: usize = 256;
 /// The flag `sampled`.
 const SAMPLED_FLAG: u8 = 1;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
-/// How much of an answer's body is kept, in bytes.
+/// The part of an answer's body that is kept, in bytes.
 pub(crate) const MAX_KEPT_BYTES: usize = 1024;
 
-/// How much of an answer's body is read, in bytes. A connection whose answer ends within it can be reused.
+/// The part of an answer's body that is read, in bytes. A connection whose answer ends within it can be reused.
 const MAX_READ_BYTES: usize = 16 * 1024;
 
 /// The time for the body of a successful answer: it changes nothing any more, and the attempt holds its slot.

@@ -5,7 +5,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-/// How large an answer's header may be, in bytes.
+/// The maximum size of an answer's header, in bytes.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 /// The limit of an answer's header in lines: more than fit into [`MAX_HEADER_BYTES`] at 33 bytes a line. hyper fills room

@@ -4,10 +4,10 @@ use std::{error::Error, fmt};
 
 use domain::shortened;
 
-/// How long an error's text may be, in characters: as much as an administrator reads.
+/// The maximum length of an error's text, in characters: as much as an administrator reads.
 pub(crate) const MAX_TEXT_CHARS: usize = 300;
 
-/// How much of a host's name such a text quotes, in characters.
+/// The part of a host's name that an error's text quotes, in characters.
 pub(crate) const MAX_HOST_CHARS: usize = 128;
 
 /// Writes a text up to the limit. A text that is cut ends in an ellipsis, and the rest of it is never made.

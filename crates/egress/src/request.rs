@@ -22,7 +22,7 @@ pub struct Post {
     pub body: Bytes,
 }
 
-/// How many headers are added to a POST's own.
+/// The number of headers that are added to a POST's own headers.
 const ADDED_HEADERS: usize = 6;
 
 /// Builds the request. Its own headers replace those of the same name in `post`.

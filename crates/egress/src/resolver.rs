@@ -28,14 +28,14 @@ use system::System;
 
 use crate::no_descriptor::NoDescriptor;
 
-/// How many addresses of each family are considered.
+/// The maximum of addresses of each family that are considered.
 const MAX_ADDRESSES_PER_FAMILY: usize = 16;
 
 /// The time that one family's addresses wait for those of the other, and the answer that there is no such name for the
 /// other name servers.
 const SECOND_ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How many questions may await one name server's answer over TCP.
+/// The questions that may await one name server's answer over TCP.
 const MAX_TCP_QUESTIONS: usize = 4096;
 
 /// Why a name has no address.

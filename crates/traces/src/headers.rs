@@ -24,7 +24,7 @@ pub enum HeadersError {
     Ours(HeaderName),
 }
 
-/// What each request has anyway.
+/// The headers that each request has anyway.
 const RESERVED_HEADERS: [&str; 4] = ["content-type", "content-length", "host", "transfer-encoding"];
 
 impl CollectorHeaders {

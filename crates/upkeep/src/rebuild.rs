@@ -20,7 +20,7 @@ use crate::{
 const CHUNK_ROWS: u32 = 10_000;
 /// Jobs that are published at a time.
 const BATCH_JOBS: usize = 1_000;
-/// How often the leader uses its connection while it waits for the broker.
+/// The interval at which the leader uses its connection while it waits for the broker.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A rebuild under way: the time since which published messages are known to exist, and what was done.

@@ -14,14 +14,14 @@ use crate::lane::{
     place::Place,
     quota::{Owner, Permit, Quota},
     refusal::{Hold, LATE_RELEASE, OTHER_RELEASE, Refusal, SILENT_RELEASE},
-    share::{Share, Shares, part},
+    share::{Share, Shares, fraction_of},
     speed::{Speed, Speeds, Timed},
 };
 
 /// The maximum time that a job waits for admission. It is held then, so that others get its place.
 pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many attempts of one tenant may be starting at a time. A start may take a TLS handshake, the most costly part
+/// The attempts of one tenant that may be starting at a time. A start may take a TLS handshake, the most costly part
 /// of an attempt. Without this limit, hundreds that waited would start together, and everybody would wait for their
 /// handshakes.
 const MAX_STARTING_PER_TENANT: u32 = 16;
@@ -72,12 +72,13 @@ pub(crate) struct Admission {
 
 impl Lanes {
     pub(crate) fn new(settings: &Dispatcher) -> Self {
-        let of = |whole: u16, share| part(whole.into(), share);
+        let of = |whole: u16, share| fraction_of(whole.into(), share);
         let half = (settings.slow_in_flight / 2).max(1);
         let places = |places: u16| Arc::new(Semaphore::new(places.into()));
         let quota = |whole: u16, webhook, tenant, full| Quota::new(whole.into(), webhook, tenant, full);
-        let bodies =
-            |kib, full| Quota::new(kib, part(kib, settings.webhook_share), part(kib, settings.tenant_share), full);
+        let bodies = |kib, full| {
+            Quota::new(kib, fraction_of(kib, settings.webhook_share), fraction_of(kib, settings.tenant_share), full)
+        };
         let (main, long) = (settings.max_in_flight, long_places(settings.max_in_flight));
         let slow = Refusal::Slow;
         Self {
@@ -139,7 +140,7 @@ impl Lanes {
     /// places are free. Others wait for [`ADMISSION_TIMEOUT`] at most.
     ///
     /// # Errors
-    /// What the job did not get.
+    /// The part of an admission that the job did not get.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         owner: Owner,

@@ -23,7 +23,7 @@ impl Place {
         }
     }
 
-    /// The same without waiting: `None` if no place is free.
+    /// Takes a place without waiting. `None` if no place is free.
     pub(super) fn free(own: Option<&Arc<Semaphore>>, all: &Arc<Semaphore>) -> Option<Self> {
         let own = own.map(|own| Arc::clone(own).try_acquire_owned()).transpose().ok()?;
         Some(Self { _own: own, _place: Arc::clone(all).try_acquire_owned().ok()? })

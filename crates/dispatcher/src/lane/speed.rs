@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 /// An attempt that takes this long is slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// The time for which an attempt counts. A webhook stays slow for so long after a slow attempt, unless a quick one ends that.
-/// It is trusted if it has answered quickly within this time, and was not slow within it.
+/// The time for which an attempt counts. A webhook stays slow for this time after a slow attempt, unless a quick one ends that.
+/// A webhook is trusted if it has answered quickly within this time, and was not slow within it.
 const SPEED_MEMORY: Duration = Duration::from_secs(10 * 60);
 /// The number of remembered webhooks, about. Others count as unknown.
 const MAX_REMEMBERED_WEBHOOKS: usize = 50_000;

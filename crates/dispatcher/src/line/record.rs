@@ -22,7 +22,7 @@ use crate::{
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
 /// result that is lost with the process meanwhile costs another attempt.
 const BATCH_PAUSE: Duration = Duration::from_millis(20);
-/// How many results are worth a write. While there are fewer, there is another pause.
+/// The number of results that is worth a write. While there are fewer, there is another pause.
 const MIN_BATCH_RESULTS: usize = 64;
 /// No pause begins later than this after the write began.
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(60);

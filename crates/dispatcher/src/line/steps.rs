@@ -45,7 +45,7 @@ const POSTPONE_DELAY: Duration = Duration::from_secs(60);
 /// The time for which a job keeps its place if no descriptor is left for its attempt. Otherwise, this process would take and
 /// postpone jobs as fast as it can.
 const DESCRIPTOR_PAUSE: Duration = Duration::from_secs(1);
-/// How often the log says so in a minute.
+/// The number of times in a minute that the log says that no descriptor is left.
 pub(crate) const LACK_LOGS_PER_MINUTE: NonZeroU32 = NonZeroU32::MIN;
 
 pub(crate) struct Line {

@@ -22,16 +22,16 @@ use crate::{
     },
 };
 
-/// A job that the broker delivered so often before is noted when it begins. Most such jobs are harmless: they only waited
+/// The number of earlier deliveries from which on a job is noted when it begins. Most such jobs are harmless: they only waited
 /// when their dispatcher stopped or lost its connection, and the broker counts that too.
 const MIN_DELIVERIES_TO_NOTE: u32 = 2;
-/// How often a job is begun, at most, if its process dies each time: once among others, which may be the cause, and
+/// The maximum number of times that a job is begun if its process dies each time: once among others, which may be the cause, and
 /// three times alone. With the deliveries before the first note, a poisonous job ends six processes at most.
 const MAX_TRIES: u16 = 4;
 /// A suspect that does no harm for this long is cleared, and the next one may begin.
 const HARMLESS_AFTER: Duration = Duration::from_secs(1);
 
-/// Returns whether a message of several jobs is to be taken apart: one of them may be a suspect.
+/// Returns true if a message of several jobs is to be taken apart: one of them may be a suspect.
 pub(crate) const fn must_be_split(delivery_count: u32) -> bool {
     delivery_count >= MIN_DELIVERIES_TO_NOTE
 }
@@ -52,7 +52,7 @@ impl Suspects {
         Self { context, turns: Arc::new(Semaphore::new(1)), tasks }
     }
 
-    /// How often a job was begun and has not ended, if the broker delivered it several times before. If it ever was, it is a
+    /// The number of times that a job was begun and has not ended, if the broker delivered it several times before. If it ever was, it is a
     /// suspect: its process may have died, of this job or of another one.
     ///
     /// # Errors

@@ -11,10 +11,10 @@ use super::{LookupError, LookupResult};
 /// The longest time that an answer is cached, whatever its time to live.
 const MAX_TTL: Duration = Duration::from_secs(5);
 
-/// How long the answer that a name has no address is cached.
+/// The time for which the answer that a name has no address is cached.
 const NEGATIVE_TTL: Duration = Duration::from_secs(1);
 
-/// How many names are cached.
+/// The number of names that are cached.
 const MAX_NAMES: usize = 1024;
 
 type Addresses = Result<Arc<[IpAddr]>, LookupError>;

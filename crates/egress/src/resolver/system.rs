@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::{clients, name_server};
 
-/// How often the files are read at most. Both are small and local: reading them takes microseconds.
+/// The shortest time between two reads of the files. Both are small and local: reading them takes microseconds.
 const MIN_READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The name server that the C library asks by default.
