@@ -61,16 +61,16 @@ impl Outbox {
         ready.is_ok_and(|ready| ready.is_some_and(|messages| messages > most))
     }
 
-    /// Publishes jobs of the outbox and deletes those that the broker has confirmed. Those that had been handed out before they
-    /// were held go as [`Outbox::publish_woken`] publishes them: the process that released them has died.
+    /// Publishes jobs of the outbox and deletes those that the broker has confirmed. Those that had been delivered before they
+    /// were held go as [`Outbox::publish_released`] publishes them: the process that released them has died.
     ///
     /// # Errors
     /// When the broker has not confirmed one of the jobs. That job stays in the outbox.
     pub(crate) async fn publish(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        let was_held = |promised: &Promised| promised.handed_out > 0;
+        let was_held = |promised: &Promised| promised.delivery_count > 0;
         let (held, others): (Vec<Promised>, Vec<Promised>) = batch.jobs().iter().copied().partition(was_held);
         let others = self.names.messages_due(&others, |promised| promised.job).into_iter();
-        self.publish_messages(batch, others.chain(self.woken(&held)).collect()).await
+        self.publish_messages(batch, others.chain(self.released(&held)).collect()).await
     }
 
     /// The same for jobs of a recovery. They wait in the bulk lane, so that no new event waits behind them.
@@ -85,12 +85,12 @@ impl Outbox {
     ///
     /// # Errors
     /// As [`Outbox::publish`].
-    pub(crate) async fn publish_woken(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        self.publish_messages(batch, self.woken(batch.jobs())).await
+    pub(crate) async fn publish_released(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
+        self.publish_messages(batch, self.released(batch.jobs())).await
     }
 
-    fn woken<'p>(&self, jobs: &'p [Promised]) -> Vec<(Outgoing, &'p [Promised])> {
-        self.names.jobs_woken(jobs, |promised| (promised.job, promised.handed_out))
+    fn released<'p>(&self, jobs: &'p [Promised]) -> Vec<(Outgoing, &'p [Promised])> {
+        self.names.jobs_released(jobs, |promised| (promised.job, promised.delivery_count))
     }
 
     async fn publish_messages(

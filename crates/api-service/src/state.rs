@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::Destinations;
+use domain::AddressPolicy;
 use ledger::{Kept, Ledger, Most, SecretKeys};
 use service_kit::{Settings, settings::Limits};
 use tokio::sync::watch;
@@ -36,7 +36,7 @@ pub(crate) struct State {
 pub(crate) struct Rules {
     pub(crate) name_chars: usize,
     pub(crate) url_chars: usize,
-    pub(crate) destinations: Destinations,
+    pub(crate) address_policy: AddressPolicy,
 }
 
 impl State {
@@ -48,12 +48,12 @@ impl State {
         brake: watch::Receiver<Option<console::Brake>>,
     ) -> Self {
         let limits = &settings.limits;
-        let destinations = settings.egress.destinations();
+        let address_policy = settings.egress.address_policy();
         Self {
             ledger,
             wakes,
             keys,
-            rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, destinations },
+            rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, address_policy },
             body_limit: limits.request_body_bytes,
             most: most(limits),
             kept: settings.retention.kept(),

@@ -19,15 +19,15 @@ use crate::{
     stats::{Stats, Unacknowledged},
 };
 
-/// How long it may take to hand an acknowledgement to the system. The broker does not answer it.
+/// The maximum time to hand an acknowledgement to the system. The broker does not answer it.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Acknowledges what one channel has handed out. Each channel has one, and all acknowledgements of the channel go
+/// Acknowledges what one channel has delivered. Each channel has one, and all acknowledgements of the channel go
 /// through it.
 #[derive(Debug)]
 pub(crate) struct Acks {
     stats: Stats,
-    /// How many messages are handed out and not acknowledged.
+    /// The number of messages that are delivered and not acknowledged.
     held: Gauge,
     state: Mutex<State>,
 }
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl Acks {
-    /// Starts for a channel that has not handed out anything yet. Counts in `held` what it hands out.
+    /// Starts for a channel that has not delivered anything yet. Counts in `held` what it delivers.
     pub(crate) fn new(channel: Channel, stats: &Stats, held: Gauge) -> Arc<Self> {
         let state = State { channel: Some(channel), tracker: Tracker::default(), dropped: Some(Vec::new()) };
         Arc::new(Self { stats: stats.clone(), held, state: Mutex::new(state) })
@@ -154,7 +154,7 @@ mod tests {
 
     const BASIC_ACK: &[u8] = b"\x00\x3c\x00\x50";
     /// More bytes than the buffers of a connection hold.
-    const LARGE: usize = 32 * 1024 * 1024;
+    const OVERFLOW_BYTES: usize = 32 * 1024 * 1024;
 
     fn send(peer: &mut TcpStream, channel: u8, method: &[u8]) {
         let length = u32::try_from(method.len()).unwrap().to_be_bytes();
@@ -204,7 +204,8 @@ mod tests {
         let (channel, stats) = (connection.create_channel().await.unwrap(), Stats::default());
         let acks = Acks::new(channel.clone(), &stats, Gauge::default());
         // The node reads nothing after the first frame of this message, and so no acknowledgement behind it.
-        let (body, (options, properties)) = (vec![0; LARGE], <(BasicPublishOptions, BasicProperties)>::default());
+        let (body, (options, properties)) =
+            (vec![0; OVERFLOW_BYTES], <(BasicPublishOptions, BasicProperties)>::default());
         let _published = poll_once(channel.basic_publish("".into(), "queue".into(), options, &body, properties));
         has_begun.await.unwrap();
         acks.acknowledge(&[1]).await;

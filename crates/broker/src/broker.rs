@@ -41,10 +41,11 @@ pub struct BrokerConfig {
 /// The broker, as one process sees it. It is cheap to clone and makes no connection by itself.
 #[derive(Clone)]
 pub struct Broker {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<BrokerContext>,
 }
 
-pub(crate) struct Shared {
+/// The settings and the state that all clones of a [`Broker`] share.
+pub(crate) struct BrokerContext {
     pub(crate) addresses: Addresses,
     password_file: Option<PathBuf>,
     tls: ClientFiles,
@@ -70,9 +71,9 @@ const ROLES_WITHOUT_MESSAGES: [&str; 3] = ["publish", "depth", "sentinel"];
 /// connections use the broker's own size: the headers of a foreign message come in one frame, however large.
 const SMALL_FRAME_BYTES: u32 = 32 * 1024;
 /// The wait before a close: a quorum queue ignores acknowledgements that arrive together with their connection's close.
-const SETTLE: Duration = Duration::from_millis(750);
-/// How long a broker that may be frozen has to answer a close.
-pub(crate) const FAREWELL: Duration = Duration::from_millis(750);
+const CLOSE_DELAY: Duration = Duration::from_millis(750);
+/// The time in which a broker, which may be frozen, has to answer a close.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_millis(750);
 
 impl Broker {
     /// Checks the configuration. Connects nothing.
@@ -94,7 +95,7 @@ impl Broker {
             false if config.tls.is_empty() => {}
             false => return Err(BrokerError::NoTls),
         }
-        let shared = Shared {
+        let context = BrokerContext {
             addresses,
             password_file: config.password_file.clone(),
             tls: config.tls.clone(),
@@ -108,47 +109,47 @@ impl Broker {
             depths: Mutex::default(),
             judging: Mutex::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { context: Arc::new(context) })
     }
 
     /// The names of exchanges and queues.
     pub fn names(&self) -> &Names {
-        &self.shared.names
+        &self.context.names
     }
 
     /// All that the services declare on the broker.
     pub fn topology(&self) -> &Topology {
-        &self.shared.topology
+        &self.context.topology
     }
 
     /// The addresses, as they are configured.
     pub(crate) fn uris(&self) -> impl Iterator<Item = &AMQPUri> {
-        self.shared.addresses.all()
+        self.context.addresses.all()
     }
 
     /// The hosts, other than this machine, that are reached without TLS.
     pub fn in_the_clear(&self) -> Vec<String> {
-        self.shared.addresses.in_the_clear()
+        self.context.addresses.in_the_clear()
     }
 
     /// The hosts of the addresses, other than this machine.
     pub fn elsewhere(&self) -> Vec<String> {
-        self.shared.addresses.elsewhere()
+        self.context.addresses.elsewhere()
     }
 
     /// Why there is no connection, if TLS or a file is the reason.
     pub(crate) fn tls_failure(&self) -> Option<Failure> {
-        self.shared.tls_failure.lock().clone()
+        self.context.tls_failure.lock().clone()
     }
 
     /// The tasks that the process needs. Among them are those that keep its connections.
     pub fn essential(&self) -> &EssentialTasks {
-        &self.shared.essential
+        &self.context.essential
     }
 
     /// The counters.
     pub fn stats(&self) -> &Stats {
-        &self.shared.stats
+        &self.context.stats
     }
 
     /// The user and the password of the first address. Reads the password's file.
@@ -162,7 +163,7 @@ impl Broker {
 
     fn login_at(&self, uri: &AMQPUri) -> Result<AMQPUserInfo, BrokerError> {
         let mut login = uri.authority.userinfo.clone();
-        if let Some(file) = &self.shared.password_file {
+        if let Some(file) = &self.context.password_file {
             login.password = tls::password(file)?;
         }
         Ok(login)
@@ -170,14 +171,14 @@ impl Broker {
 
     /// Connects to a node within `limit`. Reads the password's file, so a password that was changed needs no restart.
     pub(crate) async fn dial(&self, uri: &AMQPUri, role: &str, limit: Duration) -> Result<Connection, BrokerError> {
-        let name = format!("{} ({role})", self.shared.process);
+        let name = format!("{} ({role})", self.context.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let mut uri = uri.clone();
         uri.authority.userinfo = self.login_at(&uri)?;
         if ROLES_WITHOUT_MESSAGES.contains(&role) {
             uri.query.frame_max.get_or_insert(SMALL_FRAME_BYTES);
         }
-        dial::connect(uri, properties, &self.shared.tls, limit).await
+        dial::connect(uri, properties, &self.context.tls, limit).await
     }
 
     /// Connects to a node, opens a channel and declares nothing.
@@ -198,15 +199,15 @@ pub(crate) async fn in_time<T>(step: impl Future<Output = Result<T, BrokerError>
     tokio::time::timeout(CONNECT_TIMEOUT, step).await.unwrap_or(Err(BrokerError::Timeout(CONNECT_TIMEOUT)))
 }
 
-/// Closes a connection after the last acknowledgements have settled. Takes 1.5 s at most.
+/// Closes a connection after the last acknowledgements have settled. It takes 1.5 s at most.
 pub(crate) async fn close(connection: &Connection) {
-    tokio::time::sleep(SETTLE).await;
-    farewell(connection).await;
+    tokio::time::sleep(CLOSE_DELAY).await;
+    close_unused(connection).await;
 }
 
 /// Closes a connection on which nothing was acknowledged. Takes 750 ms at most.
-pub(crate) async fn farewell(connection: &Connection) {
-    if let Ok(Err(error)) = tokio::time::timeout(FAREWELL, connection.close(200, "bye".into())).await {
+pub(crate) async fn close_unused(connection: &Connection) {
+    if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, connection.close(200, "bye".into())).await {
         tracing::debug!(%error, "the connection to the broker was gone already");
     }
 }

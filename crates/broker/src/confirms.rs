@@ -12,13 +12,13 @@ use crate::{
 };
 
 /// What became of one message.
-pub(crate) type Answer = Result<(), PublishError>;
+pub(crate) type ConfirmResult = Result<(), PublishError>;
 
 /// The confirms of a window, in the order of its messages.
 pub(crate) struct Confirms {
     waiting: Vec<Option<PublisherConfirm>>,
     /// The answers that have come.
-    answers: Vec<Option<Answer>>,
+    answers: Vec<Option<ConfirmResult>>,
     /// The routing key of a message that the broker returned.
     returned: Option<String>,
     /// Whether the broker confirmed or refused a message since the last `take_news`.
@@ -35,8 +35,8 @@ pub(crate) fn queue<'a>(
         // Only a notice whose queues are all gone is returned, as the exchange has an alternate exchange. Then the
         // connection is built anew, and with it the queues.
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-        let (exchange, queue) = (exchange.into(), message.queue.as_str().into());
-        poll_once(channel.basic_publish(exchange, queue, options, &message.body, message.properties()))
+        let (exchange, routing_key) = (exchange.into(), message.routing_key.as_str().into());
+        poll_once(channel.basic_publish(exchange, routing_key, options, &message.body, message.properties()))
     };
     messages.iter().map(queue).collect()
 }
@@ -103,13 +103,14 @@ impl Confirms {
 
     /// Whether an answer shows that the connection or the channel failed. A refusal does not.
     pub(crate) fn is_faulty(&self) -> bool {
-        let is_faulty = |answer: &Answer| matches!(answer, Err(error) if !matches!(error, PublishError::Refused));
+        let is_faulty =
+            |answer: &ConfirmResult| matches!(answer, Err(error) if !matches!(error, PublishError::Refused));
         self.answers.iter().flatten().any(is_faulty)
     }
 
     /// What became of each message. One without an answer has timed out after `waited`. lapin may give a returned
     /// message to another one's confirm, so with a returned message, no message is known to have a queue.
-    pub(crate) fn into_answers(self, waited: Duration) -> Vec<Answer> {
+    pub(crate) fn into_answers(self, waited: Duration) -> Vec<ConfirmResult> {
         let missing: Vec<_> = self.waiting.into_iter().flatten().collect();
         if !missing.is_empty() {
             // lapin keeps confirms that nobody awaits for as long as the channel lives.

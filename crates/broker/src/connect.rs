@@ -7,7 +7,7 @@ use lapin::{Channel, Connection, protocol::AMQPSoftError, uri::AMQPUri};
 
 use crate::{
     addresses::node_of,
-    broker::{Broker, CONNECT_TIMEOUT, farewell},
+    broker::{Broker, CONNECT_TIMEOUT, close_unused},
     error::BrokerError,
     presence::find,
 };
@@ -20,13 +20,13 @@ impl Broker {
     /// node that has none of the queues is left alone while another one may have them: what is declared there would split
     /// the service in two.
     pub(crate) async fn connect(&self, role: &str) -> Result<(Connection, Channel), BrokerError> {
-        let addresses = &self.shared.addresses;
+        let addresses = &self.context.addresses;
         let share = addresses.share_of(CONNECT_TIMEOUT);
         let mut failed = BrokerError::Timeout(share);
         for uri in addresses.in_order(role == "publish") {
             match tokio::time::timeout(share, self.connect_to(uri, role, share)).await {
                 Ok(Ok(connected)) => {
-                    self.shared.tls_failure.lock().take();
+                    self.context.tls_failure.lock().take();
                     return Ok(connected);
                 }
                 Ok(Err(error)) => failed = error,
@@ -41,7 +41,7 @@ impl Broker {
                 );
             }
         }
-        *self.shared.tls_failure.lock() = match &failed {
+        *self.context.tls_failure.lock() = match &failed {
             BrokerError::Tls(failure) => Some(failure.clone()),
             BrokerError::File(error) => Some(tls::Failure::new(error.to_string())),
             _ => None,
@@ -56,7 +56,7 @@ impl Broker {
     /// # Errors
     /// When the broker cannot be reached, or refuses.
     pub async fn bind_events(&self) -> Result<(), BrokerError> {
-        let (names, topology) = (&self.shared.names, &self.shared.topology);
+        let (names, topology) = (&self.context.names, &self.context.topology);
         self.query(async |connection, mut channel| {
             if !channel.status().connected() {
                 channel = connection.create_channel().await?;
@@ -89,19 +89,19 @@ impl Broker {
         limit: Duration,
     ) -> Result<(Connection, Channel), BrokerError> {
         let (connection, channel) = self.open(uri, role, limit).await?;
-        let events = self.shared.names.events();
+        let events = self.context.names.events();
         let (found, channel) = find(&connection, channel, &events).await?;
         let (connection, mut channel) = if found.is_some() {
             (connection, channel)
         } else {
-            let _judging = self.shared.judging.lock().await;
+            let _judging = self.context.judging.lock().await;
             self.judge((connection, channel), &events, role).await?
         };
         if !channel.status().connected() {
             channel = connection.create_channel().await?;
         }
         if role != CONSUME_AGAIN {
-            let declared = self.shared.topology.declare(&self.shared.names.exchange(), &channel).await;
+            let declared = self.context.topology.declare(&self.context.names.exchange(), &channel).await;
             declared.map_err(BrokerError::of_declaring)?;
         }
         Ok((connection, channel))
@@ -127,7 +127,7 @@ impl Broker {
             (_, elsewhere) => (elsewhere.map(|(other, _channel)| other), (connection, channel)),
         };
         if let Some(leaving) = leaving {
-            farewell(&leaving).await;
+            close_unused(&leaving).await;
         }
         Ok(elsewhere)
     }

@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     acks::Acks,
     backoff::Backoff,
-    broker::{Broker, FAREWELL, close, in_time},
-    early_ends::{EARLY, EarlyEnds},
+    broker::{Broker, CLOSE_TIMEOUT, close, in_time},
+    early_ends::{EARLY_END_TIME, EarlyEnds},
     error::BrokerError,
     message::Received,
     prefetch::{Prefetch, Sizes},
@@ -123,7 +123,7 @@ impl Broker {
     ) -> Subscription {
         let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
         let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
-        let held = self.shared.stats.consumer(self.shared.names.unprefixed(&queue), prefetch.most());
+        let held = self.context.stats.consumer(self.context.names.unprefixed(&queue), prefetch.most());
         let worker = Worker {
             broker,
             queue,
@@ -159,7 +159,7 @@ impl Subscription {
                 }
             }
             while let Some(message) = next {
-                // Skips the messages of a lost connection: the broker hands them out again.
+                // Skips the messages of a lost connection: the broker delivers them again.
                 if message.acker.is_usable() {
                     bytes += message.body.len();
                     batch.push(message);
@@ -243,12 +243,12 @@ impl Worker {
             };
             match attached {
                 Ok(Attached { connection, channel, consumer, began }) => {
-                    let grows_at = if is_suspect { began + EARLY } else { began };
+                    let grows_at = if is_suspect { began + EARLY_END_TIME } else { began };
                     if !hurries && consumer.is_ok() {
                         tracing::info!(queue = %self.queue, "consuming");
                     }
                     self.attachment.set(consumer.is_ok());
-                    let acks = Acks::new(channel.clone(), &self.broker.shared.stats, self.held.clone());
+                    let acks = Acks::new(channel.clone(), &self.broker.context.stats, self.held.clone());
                     let ended = match consumer {
                         Ok(consumer) => self.forward(&channel, (consumer, prefetch), &acks, grows_at).await,
                         Err(error) => Some(error),
@@ -265,7 +265,7 @@ impl Worker {
                         backoff = Backoff::default();
                     }
                     acks.end();
-                    self.broker.shared.stats.reconnects.inc();
+                    self.broker.context.stats.reconnects.inc();
                     if !hurries || !is_early {
                         let error = ended.as_ref().map(|error| error as &dyn std::error::Error);
                         tracing::warn!(queue = %self.queue, error, "the consumer has ended; attaching again");
@@ -291,7 +291,7 @@ impl Worker {
     async fn attach(&self, role: &str, prefetch: Prefetch) -> Result<Attached, BrokerError> {
         let (connection, channel) = self.broker.connect(role).await?;
         let began = Instant::now();
-        match self.consume(&channel, TAG, prefetch.few()).await {
+        match self.consume(&channel, CONSUMER_TAG, prefetch.few()).await {
             Err(error) if error.is_refusal() => Err(error),
             consumer => Ok(Attached { connection, channel, consumer, began }),
         }
@@ -335,13 +335,13 @@ impl Worker {
                         continue;
                     }
                 },
-                () = tokio::time::sleep(IDLE), if sizes.any() => None,
+                () = tokio::time::sleep(IDLE_TIMEOUT), if sizes.any() => None,
             };
             let wanted = match next {
                 Some(Ok(delivery)) => {
                     let wanted = sizes.count(delivery.data.len(), prefetch) && Instant::now() >= grows_at;
                     // Few large ones come after a suspicion, and not one: to an attachment with the usual prefetch.
-                    if !wanted && prefetch.few() < self.prefetch.few() && Instant::now() >= grows_at + EARLY {
+                    if !wanted && prefetch.few() < self.prefetch.few() && Instant::now() >= grows_at + EARLY_END_TIME {
                         return None;
                     }
                     last = delivery.delivery_tag;
@@ -375,16 +375,17 @@ impl Worker {
             return Ok(cancel(channel, &tag).await?);
         }
         second.opened += 1;
-        let tag = second.tag.insert(format!("{TAG}-{}", second.opened));
+        let tag = second.tag.insert(format!("{CONSUMER_TAG}-{}", second.opened));
         second.consumer = Some(self.consume(channel, tag, prefetch.further()).await?);
         Ok(())
     }
 
-    /// Cancels the consumers and requeues the messages that nobody has begun, while others end. Gives up [`FAREWELL`] after
+    /// Cancels the consumers and requeues the messages that nobody has begun, while others end. Gives up [`CLOSE_TIMEOUT`] after
     /// all have ended. Without the cancellation, what is requeued would come to this process again.
     async fn leave(&self, channel: &Channel, consumer: Consumer, second: Second, acks: &Acks) {
         let cancelled = async {
-            try_join_all(second.tag.as_deref().into_iter().chain([TAG]).map(|tag| cancel(channel, tag))).await?;
+            try_join_all(second.tag.as_deref().into_iter().chain([CONSUMER_TAG]).map(|tag| cancel(channel, tag)))
+                .await?;
             for mut consumer in [Some(consumer), second.consumer].into_iter().flatten() {
                 while let Some(Ok(delivery)) = consumer.next().await {
                     acks.requeue(delivery.delivery_tag);
@@ -394,7 +395,7 @@ impl Worker {
         };
         let too_late = async {
             self.close.cancelled().await;
-            sleep(FAREWELL).await;
+            sleep(CLOSE_TIMEOUT).await;
         };
         let is_cancelled = tokio::select! {
             biased;
@@ -422,7 +423,7 @@ struct Second {
 /// Waits until nobody has a message any more that could be acknowledged: each message keeps `acks`.
 async fn all_done(acks: &Arc<Acks>) {
     while Arc::strong_count(acks) > 1 {
-        sleep(DONE_LOOK).await;
+        sleep(DONE_POLL_INTERVAL).await;
     }
 }
 
@@ -431,11 +432,11 @@ async fn cancel(channel: &Channel, tag: &str) -> lapin::Result<()> {
     channel.basic_cancel(tag.into(), BasicCancelOptions::default()).await
 }
 
-const TAG: &str = "webhooks";
+const CONSUMER_TAG: &str = "webhooks";
 /// The interval at which a stopped consumer looks whether its messages are done.
-const DONE_LOOK: Duration = Duration::from_millis(100);
+const DONE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After this long without a message, the sizes of the next ones are unknown.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

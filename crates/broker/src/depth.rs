@@ -6,14 +6,14 @@ use lapin::{
 };
 
 use crate::{
-    broker::{Broker, farewell, in_time},
+    broker::{Broker, close_unused, in_time},
     error::BrokerError,
     presence::find,
 };
 
 /// The messages and consumers of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lane {
+pub struct QueueDepth {
     /// Messages that no consumer has.
     pub ready: u32,
     /// Consumers.
@@ -21,14 +21,14 @@ pub struct Lane {
 }
 
 impl Broker {
-    /// How many messages of a queue are ready: neither handed out nor waiting to be dead-lettered. `None` when there is
+    /// The number of ready messages of a queue: neither delivered nor waiting to be dead-lettered. `None` when there is
     /// no such queue. Zero may mean that the queue's leader does not answer. All clones share one connection, made at
     /// the first query and after a failure.
     ///
     /// # Errors
     /// When the broker cannot be reached.
     pub async fn depth(&self, queue: &str) -> Result<Option<u32>, BrokerError> {
-        Ok(self.lane(queue).await?.map(|lane| lane.ready))
+        Ok(self.queue_depth(queue).await?.map(|depth| depth.ready))
     }
 
     /// The same, with proof of a zero. RabbitMQ counts zero messages if a queue's leader does not answer within 250 ms,
@@ -55,19 +55,20 @@ impl Broker {
     ///
     /// # Errors
     /// When the broker cannot be reached.
-    pub async fn lane(&self, queue: &str) -> Result<Option<Lane>, BrokerError> {
+    pub async fn queue_depth(&self, queue: &str) -> Result<Option<QueueDepth>, BrokerError> {
         self.query(async |connection, channel| {
             let (found, channel) = find(connection, channel, queue).await?;
-            let lane = found.map(|queue| Lane { ready: queue.message_count(), consumers: queue.consumer_count() });
-            Ok((lane, channel))
+            let depth =
+                found.map(|queue| QueueDepth { ready: queue.message_count(), consumers: queue.consumer_count() });
+            Ok((depth, channel))
         })
         .await
     }
 
     /// Closes that connection, if there is one. A further query opens another.
     pub async fn depths_close(&self) {
-        if let Some((connection, _channel)) = self.shared.depths.lock().await.take() {
-            farewell(&connection).await;
+        if let Some((connection, _channel)) = self.context.depths.lock().await.take() {
+            close_unused(&connection).await;
         }
     }
 
@@ -76,7 +77,7 @@ impl Broker {
         &self,
         ask: impl AsyncFnOnce(&Connection, Channel) -> Result<(T, Channel), BrokerError>,
     ) -> Result<T, BrokerError> {
-        let mut kept = self.shared.depths.lock().await;
+        let mut kept = self.context.depths.lock().await;
         // Taken out, so that a connection that fails, or whose query is given up, is not reused.
         let (connection, channel) = match kept.take() {
             Some((connection, channel)) if connection.status().connected() => (connection, channel),

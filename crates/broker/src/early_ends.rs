@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::connect::CONSUME_AGAIN;
 
-/// The latest attachments in a row that ended within [`EARLY`]. A message that no client can read ends each connection that
-/// it is delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY`] of them, a
+/// The latest attachments in a row that ended within [`EARLY_END_TIME`]. A message that no client can read ends each connection that
+/// it is delivered to, and RabbitMQ counts a delivery of every message of the prefetch. So after [`MAX_EARLY_ENDS`] of them, a
 /// consumer receives one message at a time for as long: the counts of the others do not rise, and those before the unreadable
 /// one are acknowledged before it comes. It attaches again without a pause, so that the broker soon parks that message.
 ///
@@ -22,9 +22,9 @@ pub(crate) struct EarlyEnds {
 }
 
 /// An attachment that lasts less ended early.
-pub(crate) const EARLY: Duration = Duration::from_secs(1);
+pub(crate) const EARLY_END_TIME: Duration = Duration::from_secs(1);
 /// The number of early ends in a row after which the queue's head is suspect.
-const MAX_EARLY: u32 = 3;
+const MAX_EARLY_ENDS: u32 = 3;
 /// The broker has parked an unreadable head by then: its delivery limit is 1,000.
 const PARKED_WITHIN: Duration = Duration::from_secs(5 * 60);
 
@@ -36,7 +36,7 @@ impl EarlyEnds {
 
     /// Returns true if the message at the queue's head may be unreadable.
     pub(crate) const fn suspect_head(&self) -> bool {
-        self.are_watched && self.count >= MAX_EARLY
+        self.are_watched && self.count >= MAX_EARLY_ENDS
     }
 
     /// The role of the next connection.
@@ -57,8 +57,8 @@ impl EarlyEnds {
 
     /// Counts an attachment that ended after a time. Returns true if it ended early.
     pub(crate) fn count(&mut self, lasted: Duration, acknowledged: bool, now: Instant) -> bool {
-        // One that began with a suspect head receives more messages after `EARLY`: it is to last as long again.
-        let enough = if self.suspect_head() { 2 * EARLY } else { EARLY };
+        // One that began with a suspect head receives more messages after `EARLY_END_TIME`: it is to last as long again.
+        let enough = if self.suspect_head() { 2 * EARLY_END_TIME } else { EARLY_END_TIME };
         if lasted >= enough {
             (self.count, self.since) = (0, None);
             return false;
@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn three_early_ends_in_a_row_make_the_head_suspect_until_an_attachment_lasts() {
-        let (mut ends, early, late, grown) = (EarlyEnds::new(true), EARLY / 2, EARLY, 2 * EARLY);
+        let (mut ends, early, late, grown) =
+            (EarlyEnds::new(true), EARLY_END_TIME / 2, EARLY_END_TIME, 2 * EARLY_END_TIME);
         for (lasted, is_suspect) in [
             (early, false),
             (early, false),
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn a_lane_is_never_suspect() {
         let mut ends = EarlyEnds::new(false);
-        assert!((0..100).all(|_| ends.count(EARLY / 2, false, Instant::now())));
+        assert!((0..100).all(|_| ends.count(EARLY_END_TIME / 2, false, Instant::now())));
         assert_eq!((ends.suspect_head(), ends.may_hurry(Instant::now()), ends.role()), (false, false, "consume"));
     }
 
@@ -107,12 +108,12 @@ mod tests {
     fn the_topology_is_declared_again_after_an_attempt_that_failed() {
         let mut ends = EarlyEnds::new(true);
         for role in ["consume", "consume", CONSUME_AGAIN, CONSUME_AGAIN] {
-            ends.count(EARLY / 2, false, Instant::now());
+            ends.count(EARLY_END_TIME / 2, false, Instant::now());
             assert_eq!(ends.role(), role);
         }
         ends.failed();
         assert_eq!((ends.role(), ends.suspect_head()), ("consume", true));
-        ends.count(EARLY / 2, false, Instant::now());
+        ends.count(EARLY_END_TIME / 2, false, Instant::now());
         assert_eq!(ends.role(), CONSUME_AGAIN);
     }
 
@@ -121,7 +122,7 @@ mod tests {
         let (mut ends, mut now, step) = (EarlyEnds::new(true), Instant::now(), PARKED_WITHIN / 100);
         let mut hurries_after = |acknowledged| {
             now += step;
-            ends.count(step.min(EARLY / 2), acknowledged, now);
+            ends.count(step.min(EARLY_END_TIME / 2), acknowledged, now);
             ends.may_hurry(now)
         };
         let hurried = (0..200).filter(|_| hurries_after(false)).count();

@@ -14,15 +14,15 @@ use uuid::Uuid;
 
 use crate::{
     addresses::node_of,
-    broker::{Broker, farewell},
+    broker::{Broker, close_unused},
     error::BrokerError,
     topology::{Exchange, Queue},
 };
 
-/// How long the broker waits for a queue's leader before it says that the queue is empty.
-const SILENCE: Duration = Duration::from_millis(250);
-/// How often such an answer is asked for.
-const TRIES: usize = 4;
+/// The time for which the broker waits for a queue's leader before it says that the queue is empty.
+const LEADER_TIMEOUT: Duration = Duration::from_millis(250);
+/// The number of questions whose answer may be that the queue is empty.
+const MAX_TRIES: usize = 4;
 
 /// An address of the broker, and how it answers.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Broker {
                     None
                 }
                 Ok(connection) => {
-                    farewell(&connection).await;
+                    close_unused(&connection).await;
                     None
                 }
                 Err(fault) => Some(fault),
@@ -104,7 +104,7 @@ impl Examiner {
     /// How the broker has a queue, whatever its arguments are. A leader that is silent looks like an empty queue without
     /// consumers, a quarter of a second late: so such an answer is asked for again, and believed only if it is prompt.
     pub async fn passive_queue(&self, queue: &str) -> Seen {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let asked = Instant::now();
             let seen = self.on_channel(async |channel| {
                 let passive = QueueDeclareOptions { passive: true, ..Default::default() };
@@ -112,11 +112,11 @@ impl Examiner {
                 Ok(Seen::Present { ready: queue.message_count(), consumers: queue.consumer_count(), differs: None })
             });
             match missing_or(seen.await) {
-                Seen::Present { ready: 0, consumers: 0, .. } if asked.elapsed() >= SILENCE => {}
+                Seen::Present { ready: 0, consumers: 0, .. } if asked.elapsed() >= LEADER_TIMEOUT => {}
                 seen => return seen,
             }
         }
-        Seen::Unknown(BrokerError::Timeout(SILENCE))
+        Seen::Unknown(BrokerError::Timeout(LEADER_TIMEOUT))
     }
 
     /// How the broker has an exchange of the topology.
@@ -175,7 +175,7 @@ impl Examiner {
 
     /// Leaves. Takes 750 ms at most.
     pub async fn close(self) {
-        farewell(&self.connection).await;
+        close_unused(&self.connection).await;
     }
 
     /// Declares what exists as the topology has it: that changes nothing. The broker says if it has it otherwise.

@@ -7,16 +7,16 @@ use time::OffsetDateTime;
 
 use crate::{message::Outgoing, topology::Names};
 
-/// The most jobs in one message. More would save little, and would wait where no other dispatcher can take them.
+/// The maximum of jobs in one message. More would save little, and would wait where no other dispatcher can take them.
 const JOBS_PER_MESSAGE: usize = 8;
 
-/// With at least this many jobs at once, several share each message.
-const MANY: usize = 100;
+/// The number of jobs in one call from which on several share each message.
+const MIN_BUNDLED_JOBS: usize = 100;
 
 impl Names {
     /// The message for a `job` that is due now.
     pub fn job(&self, job: Job) -> Outgoing {
-        Outgoing { queue: self.main(), body: job.to_bytes(), ..Default::default() }
+        Outgoing { routing_key: self.main(), body: job.to_bytes(), ..Default::default() }
     }
 
     /// The messages for the jobs of `items`, which are due now, each with its item.
@@ -38,20 +38,20 @@ impl Names {
     /// The message of a notice for the business application. Its routing key is its type; the service's own exchange passes it
     /// on to the topic exchange for notices.
     pub fn notice(&self, notice: &Notice) -> Outgoing {
-        let (queue, id) = (notice.notice_type.as_str().to_owned(), Some(notice.notice_id));
-        Outgoing { queue, id, body: notice.to_bytes(), ..Default::default() }
+        let (routing_key, id) = (notice.notice_type.as_str().to_owned(), Some(notice.notice_id));
+        Outgoing { routing_key, id, body: notice.to_bytes(), ..Default::default() }
     }
 
     /// The messages for jobs that were held, one in each, with its item: each may wait for a slow receiver.
     /// `job` returns the job of an item, and the number of its earlier deliveries by the broker.
-    pub fn jobs_woken<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> (Job, u32)) -> Vec<(Outgoing, &'i [T])> {
-        let woken = messages(&self.slow(), items, 1, |item| job(item).0).into_iter();
-        woken.map(|(message, one)| (message.carrying(one.first().map_or(0, |item| job(item).1)), one)).collect()
+    pub fn jobs_released<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> (Job, u32)) -> Vec<(Outgoing, &'i [T])> {
+        let released = messages(&self.slow(), items, 1, |item| job(item).0).into_iter();
+        released.map(|(message, one)| (message.carrying(one.first().map_or(0, |item| job(item).1)), one)).collect()
     }
 
     /// The messages for the jobs of `items`, which are due now, each with its items. Very many at once go in bulk.
     pub fn messages_due<'i, T>(&self, items: &'i [T], job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
-        if items.len() >= MANY { self.jobs_in_bulk(items, job) } else { self.jobs_alone(items, job) }
+        if items.len() >= MIN_BUNDLED_JOBS { self.jobs_in_bulk(items, job) } else { self.jobs_alone(items, job) }
     }
 
     /// The message that brings `job` when it is `due`: through the retry queue whose gap fits, or immediately. The
@@ -68,7 +68,7 @@ impl Names {
             return due_now;
         }
         let gap = schedule.gap_for(wait);
-        Outgoing { queue: self.retry(gap), expires_in: Some(wait.min(gap)), ..due_now }
+        Outgoing { routing_key: self.retry(gap), expires_in: Some(wait.min(gap)), ..due_now }
     }
 }
 
@@ -76,7 +76,7 @@ impl Names {
 fn messages<'i, T>(queue: &str, items: &'i [T], each: usize, job: impl Fn(&T) -> Job) -> Vec<(Outgoing, &'i [T])> {
     let message = |own: &'i [T]| {
         let jobs: Vec<Job> = own.iter().map(&job).collect();
-        (Outgoing { queue: queue.to_owned(), body: Job::many_to_bytes(&jobs), ..Default::default() }, own)
+        (Outgoing { routing_key: queue.to_owned(), body: Job::many_to_bytes(&jobs), ..Default::default() }, own)
     };
     items.chunks(each).map(message).collect()
 }
@@ -100,9 +100,9 @@ mod tests {
             assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), expected);
             assert_eq!(read.concat(), jobs);
             assert!(messages.iter().zip(read).all(|((_, jobs), read)| *jobs == read));
-            assert!(messages.iter().all(|(message, _)| message.queue == "webhooks.deliveries"));
+            assert!(messages.iter().all(|(message, _)| message.routing_key == "webhooks.deliveries"));
             let in_bulk = names.jobs_in_bulk(&jobs, |job| *job);
-            assert!(in_bulk.iter().all(|(message, _)| message.queue == "webhooks.deliveries.bulk"));
+            assert!(in_bulk.iter().all(|(message, _)| message.routing_key == "webhooks.deliveries.bulk"));
             assert!(
                 in_bulk.iter().map(|(message, _)| &message.body).eq(messages.iter().map(|(message, _)| &message.body))
             );
@@ -119,7 +119,7 @@ mod tests {
             assert_eq!(made.len(), messages);
             assert_eq!(made.iter().flat_map(|(_, own)| *own).copied().collect::<Vec<_>>(), numbers);
             for (message, own) in &made {
-                assert_eq!(message.queue == names.bulk(), count >= 100);
+                assert_eq!(message.routing_key == names.bulk(), count >= 100);
                 assert_eq!(Job::parse(&message.body).unwrap(), own.iter().map(job).collect::<Vec<_>>());
             }
         }
@@ -130,16 +130,16 @@ mod tests {
         let (names, schedule) = (Names::new("webhooks", "events"), RetrySchedule::default());
         let job = Job { delivery: uuid::Uuid::from_u128(7).into(), attempt: 2 };
         let parked = names.job_at(job, NOW + Duration::from_secs(235), NOW, &schedule);
-        assert_eq!(parked.queue, "webhooks.retry.240s");
+        assert_eq!(parked.routing_key, "webhooks.retry.240s");
         assert_eq!(parked.expires_in, Some(Duration::from_secs(235)));
         let waiting = names.job_at(job, NOW + Duration::from_secs(12_000), NOW, &schedule);
         assert_eq!(
-            (waiting.queue.as_str(), waiting.expires_in),
+            (waiting.routing_key.as_str(), waiting.expires_in),
             ("webhooks.retry.10800s", Some(Duration::from_secs(10_800)))
         );
         for due in [NOW, NOW - Duration::from_secs(1)] {
             let overdue = names.job_at(job, due, NOW, &schedule);
-            assert_eq!((overdue.queue.as_str(), overdue.expires_in), ("webhooks.deliveries", None));
+            assert_eq!((overdue.routing_key.as_str(), overdue.expires_in), ("webhooks.deliveries", None));
             assert_eq!(overdue.body, job.to_bytes());
         }
     }

@@ -27,7 +27,7 @@ mod topology;
 pub use backoff::Backoff;
 pub use broker::{Broker, BrokerConfig};
 pub use consumer::{Attachment, BatchLimit, Closing, Subscription};
-pub use depth::Lane;
+pub use depth::QueueDepth;
 pub use error::{BrokerError, PublishError, Unconfirmed};
 pub use essential::{EssentialTasks, TaskPanicked, Watched};
 pub use examine::{Examiner, NodeSeen, Seen};

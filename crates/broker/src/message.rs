@@ -13,23 +13,23 @@ use uuid::Uuid;
 
 use crate::{acks::Acks, stats::Unacknowledged};
 
-/// The most characters of a header's value. All headers must fit into one frame, or the broker closes the connection.
-const HEADER_CHARS: usize = 1000;
+/// The maximum of characters of a header's value. All headers must fit into one frame, or the broker closes the connection.
+const MAX_HEADER_CHARS: usize = 1000;
 
 /// The broker's count of redeliveries. It is absent at the first receipt.
-const COUNTED: &str = "x-delivery-count";
-/// How often a message was handed out before it was published again.
-const CARRIED: &str = "x-handed-out";
+const REDELIVERY_COUNT_HEADER: &str = "x-delivery-count";
+/// The number of deliveries of a message by the broker before this service moved it to another queue.
+const CARRIED_COUNT_HEADER: &str = "x-handed-out";
 /// Marks messages of jobs that take the bulk lane, so that their retries do as well. A dead-lettered message keeps it.
-const BULK: &str = "x-bulk";
+const BULK_HEADER: &str = "x-bulk";
 /// The trace that an upstream service gives its event (W3C Trace Context).
-const TRACEPARENT: &str = "traceparent";
+const TRACEPARENT_HEADER: &str = "traceparent";
 
 /// A message to publish to the service's own exchange. It is always persistent.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
-    /// The queue it goes to, or another routing key that the service's own exchange knows.
-    pub queue: String,
+    /// The name of a queue, or another routing key that the service's own exchange knows.
+    pub routing_key: String,
     /// An id by which a consumer tells a repeated message.
     pub id: Option<Uuid>,
     /// The body.
@@ -41,12 +41,11 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// The same message with how often it was handed out in a header, as the broker's own count restarts with every
-    /// publish.
+    /// Adds the number of earlier deliveries in a header, as the broker's own count restarts with every publish.
     #[must_use]
-    pub fn carrying(mut self, handed_out_before: u32) -> Self {
-        if handed_out_before > 0 {
-            self.headers.insert(CARRIED.to_owned(), handed_out_before.to_string());
+    pub fn carrying(mut self, delivery_count: u32) -> Self {
+        if delivery_count > 0 {
+            self.headers.insert(CARRIED_COUNT_HEADER.to_owned(), delivery_count.to_string());
         }
         self
     }
@@ -54,7 +53,7 @@ impl Outgoing {
     /// The same message, marked as one of jobs that take the bulk lane.
     #[must_use]
     pub fn of_bulk(mut self) -> Self {
-        self.headers.insert(BULK.to_owned(), "1".to_owned());
+        self.headers.insert(BULK_HEADER.to_owned(), "1".to_owned());
         self
     }
 
@@ -62,7 +61,7 @@ impl Outgoing {
     #[must_use]
     pub fn traced(mut self, traceparent: Option<&Traceparent>) -> Self {
         if let Some(traceparent) = traceparent {
-            self.headers.insert(TRACEPARENT.to_owned(), traceparent.to_string());
+            self.headers.insert(TRACEPARENT_HEADER.to_owned(), traceparent.to_string());
         }
         self
     }
@@ -70,13 +69,13 @@ impl Outgoing {
     pub(crate) fn properties(&self) -> BasicProperties {
         let mut headers = FieldTable::default();
         for (name, value) in &self.headers {
-            let value: String = value.chars().take(HEADER_CHARS).collect();
+            let value: String = value.chars().take(MAX_HEADER_CHARS).collect();
             headers.insert(name.as_str().into(), AMQPValue::LongString(value.into()));
         }
         let properties = BasicProperties::default().with_delivery_mode(2).with_content_type("application/json".into());
         let properties = if self.headers.is_empty() { properties } else { properties.with_headers(headers) };
         let properties = match self.id {
-            Some(id) => properties.with_message_id(id.to_string().into()).with_type(self.queue.as_str().into()),
+            Some(id) => properties.with_message_id(id.to_string().into()).with_type(self.routing_key.as_str().into()),
             None => properties,
         };
         match self.expires_in {
@@ -94,11 +93,11 @@ pub struct Received {
     pub body: Vec<u8>,
     /// The routing key under which it was published.
     pub routing_key: String,
-    /// Whether it was handed out before.
+    /// True if the broker delivered it before.
     pub redelivered: bool,
-    /// How often it was handed out before and not acknowledged: the broker's count, plus what [`Outgoing::carrying`]
+    /// The number of earlier deliveries without an acknowledgement: the broker's count, plus what [`Outgoing::carrying`]
     /// recorded when it was moved from another queue.
-    pub handed_out_before: u32,
+    pub delivery_count: u32,
     /// Whether it is marked by [`Outgoing::of_bulk`].
     pub is_of_bulk: bool,
     /// Its property `content_encoding`.
@@ -110,15 +109,15 @@ pub struct Received {
 }
 
 impl Received {
-    /// Wraps a message that the channel of `acks` has handed out.
+    /// Wraps a message that the channel of `acks` has delivered.
     pub(crate) fn new(delivery: Delivery, acks: &Arc<Acks>) -> Self {
-        let handed_out_before = handed_out_before(&delivery);
+        let delivery_count = delivery_count(&delivery);
         let headers = delivery.properties.headers().as_ref();
         Self {
             routing_key: delivery.routing_key.into(),
             redelivered: delivery.redelivered,
-            handed_out_before,
-            is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK)),
+            delivery_count,
+            is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK_HEADER)),
             content_encoding: delivery.properties.content_encoding().as_ref().map(ToString::to_string),
             traceparent: headers.and_then(traceparent),
             acker: Acker { acks: Some(Arc::clone(acks)), tag: delivery.delivery_tag, _held: acks.counted() },
@@ -128,14 +127,14 @@ impl Received {
 }
 
 /// Counts a redelivery as at least one, as the broker may give no number.
-fn handed_out_before(delivery: &Delivery) -> u32 {
+fn delivery_count(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     let number = |name: &str| headers.and_then(|headers| number(headers.inner().get(name)?)).unwrap_or_default();
-    number(COUNTED).max(delivery.redelivered.into()).saturating_add(number(CARRIED))
+    number(REDELIVERY_COUNT_HEADER).max(delivery.redelivered.into()).saturating_add(number(CARRIED_COUNT_HEADER))
 }
 
 fn traceparent(headers: &FieldTable) -> Option<Traceparent> {
-    let read = match headers.inner().get(TRACEPARENT)? {
+    let read = match headers.inner().get(TRACEPARENT_HEADER)? {
         AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().and_then(Traceparent::parse),
         AMQPValue::ShortString(text) => Traceparent::parse(text.as_str()),
         _ => None,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     acks::Acks,
-    broker::{Broker, farewell, in_time},
+    broker::{Broker, close_unused, in_time},
     error::BrokerError,
     message::{Acker, Outgoing, Received},
 };
@@ -87,7 +87,7 @@ impl Broker {
     pub async fn parked_ready(&self, queue: &str) -> Result<u32, BrokerError> {
         let (connection, channel) = answered(self.connect("read")).await?;
         let ready = present(&channel, queue).await?;
-        farewell(&connection).await;
+        close_unused(&connection).await;
         Ok(ready)
     }
 
@@ -155,7 +155,7 @@ impl Broker {
         while taken < most {
             let Some(message) = get(&channel, from).await? else { break };
             let received = Received::new(message.delivery, &acks);
-            let outgoing = Outgoing { queue: to(&received.body), body: received.body, ..Default::default() };
+            let outgoing = Outgoing { routing_key: to(&received.body), body: received.body, ..Default::default() };
             publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
             received.acker.ack().await;
             taken += 1;
@@ -185,7 +185,7 @@ impl Reading {
     /// When the broker fails; it requeues them by itself then.
     pub async fn release(self) -> Result<(), BrokerError> {
         self.requeue_held().await?;
-        farewell(&self.connection).await;
+        close_unused(&self.connection).await;
         Ok(())
     }
 

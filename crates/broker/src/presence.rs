@@ -13,12 +13,12 @@ use lapin::{
 
 use crate::{
     addresses::node_of,
-    broker::{Broker, CONNECT_TIMEOUT, farewell, in_time},
+    broker::{Broker, CONNECT_TIMEOUT, close_unused, in_time},
     error::BrokerError,
 };
 
 /// Looks at a single address, each over a connection of its own: there may be several nodes behind it.
-const LOOKS: usize = 5;
+const CHECKS_PER_ADDRESS: usize = 5;
 
 /// An answer of a node.
 enum Look {
@@ -39,9 +39,9 @@ impl Broker {
         }
         let (presence, found) = self.look_everywhere(queue, "depth").await;
         if let Some(found) = found
-            && let Some((connection, _channel)) = self.shared.depths.lock().await.replace(found)
+            && let Some((connection, _channel)) = self.context.depths.lock().await.replace(found)
         {
-            farewell(&connection).await;
+            close_unused(&connection).await;
         }
         Ok(presence)
     }
@@ -62,8 +62,8 @@ impl Broker {
 
     /// Asks each address, or several times the only one. Returns the first connection to a node that has the queue.
     pub(crate) async fn look_everywhere(&self, queue: &str, role: &str) -> (Presence, Option<(Connection, Channel)>) {
-        let addresses = &self.shared.addresses;
-        let again = if addresses.are_several() { 1 } else { LOOKS };
+        let addresses = &self.context.addresses;
+        let again = if addresses.are_several() { 1 } else { CHECKS_PER_ADDRESS };
         let uris: Vec<_> = std::iter::repeat_n((), again).flat_map(|()| addresses.in_order(false)).collect();
         let looks = join_all(uris.iter().map(|uri| self.look(uri, queue, role))).await;
         let lacking = looks.iter().filter(|look| matches!(look, Look::Lacks)).count();
@@ -79,7 +79,7 @@ impl Broker {
         for look in looks {
             match look {
                 Look::Has(connected) if found.is_none() => found = Some(*connected),
-                Look::Has(connected) => farewell(&connected.0).await,
+                Look::Has(connected) => close_unused(&connected.0).await,
                 Look::Lacks | Look::Silent => {}
             }
         }
@@ -90,7 +90,7 @@ impl Broker {
     /// between two looks.
     async fn warn_of_lack(&self, uri: &AMQPUri, queue: &str, role: &str) {
         match self.look(uri, queue, role).await {
-            Look::Has(connected) => farewell(&connected.0).await,
+            Look::Has(connected) => close_unused(&connected.0).await,
             Look::Silent => {}
             Look::Lacks => {
                 let node = node_of(uri);
@@ -106,14 +106,14 @@ impl Broker {
 
     async fn look(&self, uri: &AMQPUri, queue: &str, role: &str) -> Look {
         // A look is a part of connecting, which has this share of the time.
-        let patience = self.shared.addresses.share_of(CONNECT_TIMEOUT) / 2;
+        let patience = self.context.addresses.share_of(CONNECT_TIMEOUT) / 2;
         let look = async {
             let (connection, channel) = self.open(uri, role, patience).await?;
             let (found, channel) = find(&connection, channel, queue).await?;
             if found.is_some() {
                 return Ok(Look::Has(Box::new((connection, channel))));
             }
-            farewell(&connection).await;
+            close_unused(&connection).await;
             Ok::<_, BrokerError>(Look::Lacks)
         };
         tokio::time::timeout(patience, in_time(look)).await.map_or(Look::Silent, |look| look.unwrap_or(Look::Silent))

@@ -22,20 +22,20 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backoff::Backoff,
     broker::{Broker, close, in_time},
-    confirms::{Answer, Confirms, queue, sent},
+    confirms::{ConfirmResult, Confirms, queue, sent},
     error::{BrokerError, PublishError, Unconfirmed},
     message::Outgoing,
 };
 
-/// How many messages of one call and queue wait for their confirms at a time. Hundreds of messages leave in several
+/// The messages of one call and queue that wait for their confirms at a time. Hundreds of messages leave in several
 /// windows, so that other tenants' messages get between them.
-const WINDOW: usize = 32;
-/// The same for a bulk publish, whose rate is bounded by what is in flight.
-const BULK_WINDOW: usize = 256;
-/// How often the supervisor checks that the connection is open.
-const LOOK: Duration = Duration::from_millis(200);
-/// How long a channel is in use before a refusal may replace it.
-const RENEW: Duration = Duration::from_secs(5);
+const WINDOW_MESSAGES: usize = 32;
+/// The window of a bulk publish, whose rate is bounded by what is in flight.
+const BULK_WINDOW_MESSAGES: usize = 256;
+/// The interval at which the supervisor checks that the connection is open.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The time for which a channel is in use before a refusal may replace it.
+const MIN_CHANNEL_AGE: Duration = Duration::from_secs(5);
 
 /// Publishes messages and waits until the broker has confirmed them. Cheap to clone.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ impl Publisher {
     /// Says which messages the broker is not known to have. A missing confirm is waited for as long as
     /// [`crate::BrokerConfig::confirm_timeout`] says.
     pub async fn publish<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.confirm_timeout).await
     }
 
     /// The same for a caller that no lease limits. It waits ten times as long for a missing confirm, while the
@@ -101,7 +101,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_patiently<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW, self.broker.shared.confirm_timeout * 10).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.confirm_timeout * 10).await
     }
 
     /// The same for very many messages: more of them are in flight at a time. It needs a publisher of its own.
@@ -109,7 +109,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_bulk<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, BULK_WINDOW, self.broker.shared.confirm_timeout * 10).await
+        self.publish_within(messages, BULK_WINDOW_MESSAGES, self.broker.context.confirm_timeout * 10).await
     }
 
     async fn publish_within<M: Borrow<Outgoing>>(
@@ -120,15 +120,15 @@ impl Publisher {
     ) -> Result<(), Unconfirmed> {
         let mut queues = BTreeMap::<&str, Vec<usize>>::new();
         for (place, message) in messages.iter().enumerate() {
-            queues.entry(&message.borrow().queue).or_default().push(place);
+            queues.entry(&message.borrow().routing_key).or_default().push(place);
         }
         let queues = queues.into_values().map(|places| self.publish_in_order(messages, places, (window, patience)));
         let mut failed: Vec<_> = join_all(queues).await.into_iter().flatten().collect();
         failed.sort_unstable_by_key(|(place, _)| *place);
         let places = failed.iter().map(|(place, _)| *place).collect();
         let Some((first, error)) = failed.into_iter().next() else { return Ok(()) };
-        self.broker.shared.stats.publish_failures.inc();
-        let (all, queue, error) = (messages.len(), messages[first].borrow().queue.clone(), Box::new(error));
+        self.broker.context.stats.publish_failures.inc();
+        let (all, queue, error) = (messages.len(), messages[first].borrow().routing_key.clone(), Box::new(error));
         Err(Unconfirmed { places, all, queue, error })
     }
 
@@ -176,8 +176,8 @@ impl Publisher {
     }
 
     /// Publishes messages together and returns what became of each.
-    async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<Answer> {
-        let timeout = self.broker.shared.confirm_timeout;
+    async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<ConfirmResult> {
+        let timeout = self.broker.context.confirm_timeout;
         let (began, mut watched) = (Instant::now(), self.established.clone());
         let established = match timeout_at(began + timeout, watched.wait_for(Option::is_some)).await {
             Ok(Ok(established)) => established.clone(),
@@ -216,7 +216,7 @@ impl Publisher {
 
 impl Established {
     /// Marks the connection as failed, unless it is blocked. Every message fails with the same error.
-    fn failed(&self, error: PublishError, messages: usize) -> Vec<Answer> {
+    fn failed(&self, error: PublishError, messages: usize) -> Vec<ConfirmResult> {
         self.suspect();
         vec![Err(error); messages]
     }
@@ -266,7 +266,7 @@ async fn supervise(broker: Broker, sender: watch::Sender<Option<Established>>, s
                 if stop.is_cancelled() {
                     close(&connection).await;
                 } else {
-                    broker.shared.stats.reconnects.inc();
+                    broker.context.stats.reconnects.inc();
                     tracing::warn!("the publishing connection to the broker failed; connecting again");
                 }
             }
@@ -296,7 +296,7 @@ async fn watch_over(
     sender: &watch::Sender<Option<Established>>,
     stop: &CancellationToken,
 ) {
-    let (mut look, mut renewed) = (tokio::time::interval(LOOK), Instant::now());
+    let (mut look, mut renewed) = (tokio::time::interval(POLL_INTERVAL), Instant::now());
     loop {
         let is_silent = tokio::select! {
             () = stop.cancelled() => return,
@@ -307,7 +307,7 @@ async fn watch_over(
         if !established.connection.connected() || !established.channel.status().connected() {
             return;
         }
-        let is_refused = established.refused.load(Ordering::Relaxed) && renewed.elapsed() >= RENEW;
+        let is_refused = established.refused.load(Ordering::Relaxed) && renewed.elapsed() >= MIN_CHANNEL_AGE;
         if (is_silent || is_refused) && !established.connection.blocked() {
             if is_silent {
                 // Nothing is published until the connection is known to work.

@@ -57,13 +57,13 @@ pub struct Topology {
     pub queues: Vec<Queue>,
 }
 
-const REDELIVERIES: u32 = 1_000;
+const MAX_REDELIVERIES: u32 = 1_000;
 /// For queues that only operators read: reading a message must never use it up.
-const UNLIMITED: u32 = 1_000_000_000;
+const UNLIMITED_REDELIVERIES: u32 = 1_000_000_000;
 /// The maximum of messages on a bounded queue: about 50 MB of notices.
-const QUEUE_LIMIT: u32 = 100_000;
+const MAX_QUEUE_MESSAGES: u32 = 100_000;
 /// The maximum of bytes on a bounded queue. Messages may be as long as the broker takes.
-const QUEUE_BYTES: u32 = 1 << 30;
+const MAX_QUEUE_BYTES: u32 = 1 << 30;
 
 impl Names {
     /// The names under a prefix.
@@ -159,32 +159,30 @@ impl Topology {
             },
         ];
         let own = |name, delivery_limit, dead_letters_to| Queue::new(names, name, delivery_limit, dead_letters_to);
-        let mut unroutable = own(names.unroutable(), UNLIMITED, None);
+        let mut unroutable = own(names.unroutable(), UNLIMITED_REDELIVERIES, None);
         unroutable.bindings = vec![(names.unroutable(), String::new())];
-        let mut notices = Queue { is_bounded: true, ..own(names.notices(), UNLIMITED, None) };
+        let mut notices = Queue { is_bounded: true, ..own(names.notices(), UNLIMITED_REDELIVERIES, None) };
         notices.bindings = vec![(names.untaken_notices(), String::new())];
-        let mut events = own(names.events(), REDELIVERIES, Some(names.unreadable()));
+        let mut events = own(names.events(), MAX_REDELIVERIES, Some(names.unreadable()));
         // By the service's own exchange, events are requeued.
         for source in [&names.events_exchange, &names.exchange()] {
             events.bindings.extend(EventType::ALL.map(|event_type| (source.clone(), event_type.to_string())));
         }
         let mut queues = vec![
             events,
-            own(names.rejected(), UNLIMITED, None),
-            own(names.unreadable(), UNLIMITED, None),
-            own(names.main(), REDELIVERIES, Some(names.dead())),
-            own(names.bulk(), REDELIVERIES, Some(names.dead())),
-            own(names.slow(), REDELIVERIES, Some(names.dead())),
-            own(names.dead(), UNLIMITED, None),
+            own(names.rejected(), UNLIMITED_REDELIVERIES, None),
+            own(names.unreadable(), UNLIMITED_REDELIVERIES, None),
+            own(names.main(), MAX_REDELIVERIES, Some(names.dead())),
+            own(names.bulk(), MAX_REDELIVERIES, Some(names.dead())),
+            own(names.slow(), MAX_REDELIVERIES, Some(names.dead())),
+            own(names.dead(), UNLIMITED_REDELIVERIES, None),
             unroutable,
             notices,
         ];
-        queues.extend(
-            gaps.iter().map(|gap| Queue {
-                time_to_live: Some(*gap),
-                ..own(names.retry(*gap), REDELIVERIES, Some(names.main()))
-            }),
-        );
+        queues.extend(gaps.iter().map(|gap| Queue {
+            time_to_live: Some(*gap),
+            ..own(names.retry(*gap), MAX_REDELIVERIES, Some(names.main()))
+        }));
         Self { exchanges, queues }
     }
 
@@ -287,8 +285,8 @@ impl Queue {
             arguments.insert("x-overflow".into(), text("reject-publish"));
         }
         if self.is_bounded {
-            arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(QUEUE_LIMIT.into()));
-            arguments.insert("x-max-length-bytes".into(), AMQPValue::LongLongInt(QUEUE_BYTES.into()));
+            arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(MAX_QUEUE_MESSAGES.into()));
+            arguments.insert("x-max-length-bytes".into(), AMQPValue::LongLongInt(MAX_QUEUE_BYTES.into()));
             arguments.insert("x-overflow".into(), text("drop-head"));
         }
         if let Some(time_to_live) = self.time_to_live {

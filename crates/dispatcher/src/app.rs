@@ -12,15 +12,14 @@ use service_kit::{Foundation, Readiness, Settings, SettingsError, StartError, co
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    brake::{Braked, TICK},
+    brake::{Braked, POLL_INTERVAL},
     depths, descriptors,
-    intake::Intake,
     lane::{LaneKind, prefetch},
+    line::{self, intake::Intake},
     metrics::Metrics,
-    pipeline,
 };
 
-const PROCESS: &str = "dispatcher";
+const PROCESS_NAME: &str = "dispatcher";
 const OPS_PORT: u16 = 9083;
 
 /// The service: build it, then run it.
@@ -48,9 +47,9 @@ impl App {
         let (keys, egress) = (connections::secret_keys(settings)?, egress(settings)?);
         let canary = settings.egress.canary()?;
         let jobs = settings.database.max_connections.saturating_sub(1).max(1);
-        let ledger = connections::ledger_with(settings, PROCESS, jobs)?;
-        let orders = connections::part_of_ledger(&ledger, 1, TICK)?;
-        let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
+        let ledger = connections::ledger_with(settings, PROCESS_NAME, jobs)?;
+        let orders = connections::part_of_ledger(&ledger, 1, POLL_INTERVAL)?;
+        let foundation = Foundation::build(settings, PROCESS_NAME, OPS_PORT, ledger).await?;
         Ok(Self { foundation, settings: fitting, egress, canary, keys, orders })
     }
 
@@ -77,8 +76,8 @@ impl App {
         });
         let running = foundation.start(registry, readiness, &shutdown).await?;
         let (intake, ending) =
-            pipeline::start(&running, &settings, egress, keys, (braked.clone(), orders, canary), &metrics);
-        let (tasks, shared) = (intake.tasks.clone(), Arc::clone(&intake.line.shared));
+            line::start(&running, &settings, egress, keys, (braked.clone(), orders, canary), &metrics);
+        let (tasks, context) = (intake.tasks.clone(), Arc::clone(&intake.line.context));
         let braking = running.essential.spawn("brake", Arc::clone(&intake.line.brake).run(shutdown.clone()));
         let gaps = settings.retry.schedule.gaps();
         let showing = depths::show(running.broker.clone(), gaps, metrics, shutdown.clone());
@@ -106,7 +105,7 @@ impl App {
             tokio::pin!(drained);
             if tokio::time::timeout(settings.shutdown.deadline, &mut drained).await.is_err() {
                 tracing::warn!("the shutdown's deadline has passed: unfinished jobs stay on the queue");
-                shared.abandon.cancel();
+                context.abandon.cancel();
             }
             let _ = tokio::join!(join_all(closings.into_iter().flatten().map(Closing::close)), depths, braking);
         };
@@ -151,7 +150,7 @@ async fn consume(
 fn egress(settings: &Settings) -> Result<Egress, SettingsError> {
     let config = EgressConfig {
         timeout: settings.egress.timeout,
-        destinations: settings.egress.destinations(),
+        address_policy: settings.egress.address_policy(),
         name_servers: settings.egress.name_servers.clone(),
         extra_ca_pem: settings.egress.extra_ca_pem()?,
         idle_timeout: settings.egress.idle_timeout,

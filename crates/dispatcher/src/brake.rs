@@ -2,6 +2,7 @@
 //! process accepts no jobs. They stay on their queues, so that a fault of ours uses up little of their schedules.
 
 mod failures;
+mod metrics;
 mod pages;
 
 use std::{sync::Arc, time::Duration};
@@ -17,30 +18,29 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use pages::Pages;
+pub(crate) use self::{metrics::Brakes, pages::Pages};
 
 use crate::{
     brake::{
         failures::Failures,
-        pages::{Found, Round, host},
+        metrics::Reason,
+        pages::{PageResult, Round, host},
     },
     fault::hastened,
-    metrics::Brakes,
-    reason::Reason,
-    room::Owner,
+    lane::quota::Owner,
 };
 
 /// The interval at which orders are read, clocks and failures looked at, and an own brake is renewed in the ledger.
-pub(crate) const TICK: Duration = Duration::from_secs(1);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a page of receivers.
 const PAGE_PAUSE: Duration = Duration::from_secs(10);
 /// The pause after failures of too few receivers that were well.
-const AFTER_TOO_FEW: Duration = Duration::from_secs(5);
+const TOO_FEW_PAUSE: Duration = Duration::from_secs(5);
 /// A receiver that began to fail so long before the last answer was not failing before the outage: kept connections may answer
 /// for a while.
-const GRADUAL: Duration = Duration::from_secs(15 * 60);
+const OUTAGE_ONSET: Duration = Duration::from_secs(15 * 60);
 /// A dispatcher that died braked is remembered for this time, by those that start.
-const LATELY: time::Duration = time::Duration::hours(1);
+const MAX_DEAD_BRAKE_AGE: time::Duration = time::Duration::hours(1);
 
 /// The brake's state. Clones share it.
 #[derive(Clone, Default)]
@@ -121,21 +121,21 @@ impl Brake {
     }
 
     /// Notes an attempt's outcome.
-    pub(crate) fn attempted(&self, made: &Attempted, tenant: TenantId) {
+    pub(crate) fn note_attempt(&self, made: &Attempted, tenant: TenantId) {
         match made.answer.class {
             OutcomeClass::Success | OutcomeClass::Status if !self.pages.egress.is_internal(&made.url) => {
-                self.failures.lock().answered(Instant::now());
+                self.failures.lock().note_answer(Instant::now());
             }
             // A connection that breaks proves nothing.
             OutcomeClass::Success | OutcomeClass::Status | OutcomeClass::RefusedAddress | OutcomeClass::Protocol => {}
-            _ => self.failed(Owner { webhook: made.webhook, tenant }, &made.url),
+            _ => self.note_failure(Owner { webhook: made.webhook, tenant }, &made.url),
         }
     }
 
     /// Notes that an attempt had no answer, or that a job is held as its webhook does not answer.
-    pub(crate) fn failed(&self, Owner { webhook, tenant }: Owner, url: &str) {
+    pub(crate) fn note_failure(&self, Owner { webhook, tenant }: Owner, url: &str) {
         if !self.pages.egress.is_internal(url) {
-            self.failures.lock().failed(webhook, tenant, host(url), Instant::now());
+            self.failures.lock().note_failure(webhook, tenant, host(url), Instant::now());
         }
     }
 
@@ -151,12 +151,12 @@ impl Brake {
                 false => self.orders.brake_release(Some(&self.holder)).await.map(drop),
             }
         };
-        let _ = timeout(TICK, noted).await;
+        let _ = timeout(POLL_INTERVAL, noted).await;
     }
 
     /// Those of the webhooks whose receivers were well before the last answer to an attempt.
     async fn well(&self, webhooks: &[WebhookId]) -> Result<Vec<WebhookId>, LedgerError> {
-        let failing_from = self.database.now() - self.failures.lock().last_answer().elapsed() - GRADUAL;
+        let failing_from = self.database.now() - self.failures.lock().last_answer().elapsed() - OUTAGE_ONSET;
         self.ledger.receivers_well(webhooks, failing_from).await
     }
 
@@ -166,7 +166,7 @@ impl Brake {
         // Others have braked: this process need not find out anew, at the cost of its jobs.
         let (mut may_be_ours, mut round) = (self.others_are_braked(), Round::default());
         loop {
-            let mut pause = TICK;
+            let mut pause = POLL_INTERVAL;
             if may_be_ours {
                 self.ask(&mut round).await;
                 pause = hastened(PAGE_PAUSE);
@@ -181,21 +181,21 @@ impl Brake {
     async fn ask(&self, round: &mut Round) {
         let asked_at = Instant::now();
         match self.pages.ask(round).await {
-            Found::Reached => {}
+            PageResult::Reached => {}
             // An attempt may have been answered meanwhile.
-            Found::Unreached if self.failures.lock().last_answer() < asked_at => {
+            PageResult::Unreached if self.failures.lock().last_answer() < asked_at => {
                 self.set(Reason::NoAnswer, true);
                 loop {
                     sleep(hastened(PAGE_PAUSE)).await;
-                    if matches!(self.pages.ask(round).await, Found::Reached | Found::NobodyAtAll) {
+                    if matches!(self.pages.ask(round).await, PageResult::Reached | PageResult::NobodyAtAll) {
                         break;
                     }
                 }
                 self.set(Reason::NoAnswer, false);
             }
-            Found::Unreached | Found::Nobody | Found::NobodyAtAll => return,
+            PageResult::Unreached | PageResult::Nobody | PageResult::NobodyAtAll => return,
         }
-        self.failures.lock().forget(Instant::now());
+        self.failures.lock().reset(Instant::now());
     }
 
     fn others_are_braked(&self) -> bool {
@@ -224,7 +224,7 @@ impl Brake {
             }
         };
         if !are_enough {
-            sleep(hastened(AFTER_TOO_FEW)).await;
+            sleep(hastened(TOO_FEW_PAUSE)).await;
         }
         are_enough
     }
@@ -232,15 +232,16 @@ impl Brake {
     /// Reads the brakes of others, compares the clocks, and renews an own brake in the ledger.
     async fn watch_orders(&self) {
         let holder = self.holder.as_str();
-        let mut ticks = interval(TICK);
+        let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut is_in_ledger, mut was_told) = (false, false);
+        let (mut is_in_ledger, mut was_logged) = (false, false);
         loop {
             ticks.tick().await;
             self.set(Reason::Clock, self.database.is_off());
             // A process that starts looks at those that died braked as well.
             let is_start = self.others.borrow().is_none();
-            let read = if is_start { self.orders.brakes_within(LATELY).await } else { self.orders.brakes().await };
+            let read =
+                if is_start { self.orders.brakes_within(MAX_DEAD_BRAKE_AGE).await } else { self.orders.brakes().await };
             match read {
                 Ok(brakes) => {
                     self.set(Reason::Operator, brakes.iter().any(ledger::Brake::is_operators));
@@ -249,7 +250,7 @@ impl Brake {
                     };
                     self.others.send_replace(Some(brakes.iter().any(is_others)));
                 }
-                Err(error) if is_start && !std::mem::replace(&mut was_told, true) => {
+                Err(error) if is_start && !std::mem::replace(&mut was_logged, true) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(error, "the brakes cannot be read: no jobs are accepted before they are");
                 }
@@ -257,7 +258,7 @@ impl Brake {
                 Err(_) => {}
             }
             let reasons = self.state.0.borrow().reasons;
-            let done = match Reason::OWN.into_iter().find(|reason| reasons[*reason as usize]) {
+            let done = match Reason::FOUND_BY_PROCESS.into_iter().find(|reason| reasons[*reason as usize]) {
                 Some(reason) => self.orders.brake_renew(holder, reason.into()).await.map(|()| true),
                 None if is_in_ledger => self.orders.brake_release(Some(holder)).await.map(|_| false),
                 None => continue,

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{lane::LaneKind, metrics::Metrics};
 
 /// Often enough for a graph. Each look costs a round trip for each queue.
-const EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Sets the depths of all queues until `stop`. A gauge keeps its value while nobody knows a queue's depth.
 pub(crate) async fn show(broker: Broker, gaps: Vec<Duration>, metrics: Metrics, stop: CancellationToken) {
@@ -25,7 +25,7 @@ pub(crate) async fn show(broker: Broker, gaps: Vec<Duration>, metrics: Metrics, 
         [names.events(), names.rejected(), names.unreadable(), names.dead(), names.unroutable(), names.notices()];
     let queues: Vec<_> = lanes.into_iter().chain(others.map(with_gauge)).collect();
     let retries: Vec<_> = gaps.iter().map(|gap| with_gauge(names.retry(*gap))).collect();
-    let mut look = interval(EVERY);
+    let mut look = interval(POLL_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let looking = async {
         loop {

@@ -5,7 +5,7 @@ use service_kit::{Settings, settings::Dispatcher};
 use crate::lane::attempts_at_a_time;
 
 /// The descriptors besides those of attempts and pooled connections: of database, broker, name servers and files.
-const OTHERS: u64 = 1000;
+const OTHER_DESCRIPTORS: u64 = 1000;
 
 /// Lowers the slots to what the limit of open descriptors leaves beside the pool, and the pool to half of the limit at
 /// most. An eighth of the limit stays for attempts. Returns the warning about it.
@@ -13,11 +13,11 @@ pub(crate) fn fit(settings: &mut Settings, limit: u64) -> Option<String> {
     let Settings { dispatcher, egress, .. } = settings;
     let (attempts, pooled) = (attempts_at_a_time(dispatcher), egress.max_idle);
     let pool = u64::try_from(pooled).unwrap_or(u64::MAX);
-    let needed = attempts.saturating_add(pool).saturating_add(OTHERS);
+    let needed = attempts.saturating_add(pool).saturating_add(OTHER_DESCRIPTORS);
     if needed <= limit {
         return None;
     }
-    let left = limit.saturating_sub(pool).saturating_sub(OTHERS).max(limit / 8);
+    let left = limit.saturating_sub(pool).saturating_sub(OTHER_DESCRIPTORS).max(limit / 8);
     let lowered = |slots: u16| {
         let part = u64::from(slots) * left.min(attempts) / attempts;
         u16::try_from(part).unwrap_or(slots).max(1)
@@ -28,7 +28,7 @@ pub(crate) fn fit(settings: &mut Settings, limit: u64) -> Option<String> {
     egress.max_idle = pooled.min(usize::try_from(limit / 2).unwrap_or(usize::MAX));
     Some(format!(
         "this process may open {limit} descriptors, fewer than the {needed} for {attempts} attempts at a time, {pooled} \
-         pooled connections and {OTHERS} others. Instead of dispatcher.max_in_flight {} it uses {max_in_flight}, instead \
+         pooled connections and {OTHER_DESCRIPTORS} others. Instead of dispatcher.max_in_flight {} it uses {max_in_flight}, instead \
          of dispatcher.slow_in_flight {} it uses {slow_in_flight}, instead of egress.max_idle {pooled} it uses {}. Raise the hard \
          limit (LimitNOFILE, --ulimit nofile, ulimit -Hn) to {needed}, or lower these settings",
         before.0, before.1, egress.max_idle,
@@ -79,7 +79,7 @@ mod tests {
                 assert!(warning.contains(&said) && warning.contains(&format!("open {limit} ")), "{warning}");
             }
             if limit > 8000 {
-                assert!(attempts_at_a_time(&settings.dispatcher) + used.2 as u64 + OTHERS <= limit);
+                assert!(attempts_at_a_time(&settings.dispatcher) + used.2 as u64 + OTHER_DESCRIPTORS <= limit);
             }
         }
     }

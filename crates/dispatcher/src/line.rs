@@ -1,308 +1,105 @@
-//! The line: a job's way from its look-up to its attempt. Each step returns what the next one needs, or the job's end.
+//! The line: what jobs pass through from their messages to the acknowledgements, put together.
 
-use std::{num::NonZeroU32, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+mod attempt;
+mod bundle;
+mod context;
+mod hold;
+mod in_flight;
+pub(crate) mod intake;
+mod look_up;
+mod outcome;
+mod record;
+mod settle;
+mod span;
+mod steps;
+mod suspects;
 
-use bytes::Bytes;
-use domain::{Traceparent, Verdict, WebhookState};
-use futures_util::FutureExt;
-use governor::DefaultDirectRateLimiter;
-use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError};
-use time::OffsetDateTime;
+use std::sync::Arc;
+
+use domain::WebhookUrl;
+use egress::Egress;
+use governor::{Quota, RateLimiter};
+use ledger::{Ledger, SecretKeys};
+use service_kit::{Running, Settings};
 use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep},
+    sync::{Mutex, mpsc},
+    task::JoinHandle,
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{
+use self::{
     attempt::Sender,
-    brake::Brake,
-    end::{Abandoned, DeadReason, End, NotAttempted, Stop},
-    holder::Holding,
-    in_flight::UnderWay,
-    lane::{Admission, LaneKind, Lanes},
-    look_up::Found,
-    pace::Timed,
-    record::Made,
-    refusal::{Hold, Refusal},
-    room::{Owner, Part},
+    context::{LineContext, PARKED_PER_MINUTE},
+    in_flight::InFlight,
+    intake::Intake,
+    record::Recorder,
     settle::Settler,
-    shared::Shared,
-    suspects::{Suspects, Turn},
+    span::Spans,
+    steps::{LACK_LOGS_PER_MINUTE, Line},
+    suspects::Suspects,
+};
+use crate::{
+    brake::{Brake, Braked, Pages},
+    lane::admission::Lanes,
+    metrics::Metrics,
 };
 
-/// A delivery that was read longer ago is read again before it is sent: its webhook may be paused or get another URL at
-/// any time, and another process may take its job.
-const REREAD_AFTER: Duration = Duration::from_millis(400);
-/// The time for which a job is delayed if its webhook's secret does not open, or if no descriptor is left for its attempt: an
-/// operator has to repair something.
-const POSTPONED_BY: Duration = Duration::from_secs(60);
-/// The time for which a job keeps its place if no descriptor is left for its attempt. Otherwise, this process would take and
-/// postpone jobs as fast as it can.
-const WITHOUT_DESCRIPTOR: Duration = Duration::from_secs(1);
-/// How often the log says so in a minute.
-pub(crate) const LACKS_PER_MINUTE: NonZeroU32 = NonZeroU32::MIN;
-
-pub(crate) struct Line {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) lanes: Arc<Lanes>,
-    pub(crate) suspects: Suspects,
-    pub(crate) brake: Arc<Brake>,
-    pub(crate) keys: SecretKeys,
-    pub(crate) sender: Sender,
-    pub(crate) to_recorder: mpsc::Sender<Made>,
-    pub(crate) to_holder: mpsc::Sender<Holding>,
-    pub(crate) settler: Arc<Settler>,
-    /// Limits how often the log says that no descriptor is left.
-    pub(crate) lacks: DefaultDirectRateLimiter,
-}
-
-impl Line {
-    /// Takes a job all its way, and duplicates of it that came meanwhile. `found` was read at `read_at`. A panic on the
-    /// way parks only this job. A panic while its end is settled ends the process, as one of recorder and holder does.
-    pub(crate) async fn run(self: Arc<Self>, mut job: UnderWay, found: Found, read_at: Instant) {
-        let _watched = self.shared.essential.watch("job");
-        let mut read = Some((found, read_at));
-        loop {
-            // An attempt's state is several KiB. In a box, it is not copied again and again on its way into the task.
-            let steps = Box::pin(self.steps(&mut job, read.take()));
-            let stop = match AssertUnwindSafe(steps).catch_unwind().await {
-                // If recorder and holder were abandoned, the message stays unacknowledged and is redelivered.
-                Ok(Ok(attempted)) => {
-                    let _ = self.to_recorder.send((job, attempted)).await;
-                    return;
-                }
-                Ok(Err(stop)) => stop,
-                Err(_) => Stop::End(End::Dead(DeadReason::Panicked)),
-            };
-            let again = match stop {
-                Stop::GiveBack => None,
-                Stop::Hold(hold) => self.hold(job, hold).await,
-                Stop::End(end) => Box::pin(self.settler.end_all(vec![(job, end)])).await.pop(),
-            };
-            match again {
-                Some(again) => job = again,
-                None => return,
-            }
-        }
-    }
-
-    async fn steps(&self, job: &mut UnderWay, read: Option<(Found, Instant)>) -> Result<Attempted, Stop> {
-        let (found, read_at) = match read {
-            Some(read) => read,
-            None => self.shared.look_up_one(job.job()).await?,
-        };
-        let delivery = self.judge(job, found).await?;
-        let tries = self.suspects.tries(job).await?;
-        let (mut admission, turn) = self.admit(job, tries, &delivery).await?;
-        // Its slot bounds it.
-        if admission.is_slow() || job.receipt().lane == LaneKind::Slow {
-            job.leave_place();
-        }
-        self.suspects.note(job, tries, turn).await?;
-        let body = self.body(job, &delivery).await?;
-        let delivery = match read_at.elapsed() < REREAD_AFTER {
-            true => delivery,
-            false => self.judge(job, self.shared.look_up_one(job.job()).await?.0).await?,
-        };
-        if !job.is_usable() {
-            return Err(self.counted(NotAttempted::MessageLost, End::NotNeeded));
-        }
-        match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
-            Ok(secret) => {
-                admission.begin().await;
-                if self.brake.is_on() {
-                    return Err(self.counted(NotAttempted::Braked, Stop::GiveBack));
-                }
-                let lane = if admission.is_slow() { LaneKind::Slow } else { job.receipt().lane };
-                // A postponed attempt was counted when it was postponed. A resend is no acceptance.
-                let is_counted = delivery.progress.attempts == 0 && (lane != LaneKind::Main || delivery.is_new());
-                let delay = is_counted.then(|| self.shared.database.now() - delivery.due());
-                let accepted_at = delivery.is_new().then_some(delivery.created_at);
-                let timed = admission.timed();
-                let body = with_room(body, admission.take_body(), &timed);
-                let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
-                let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
-                let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
-                    timed.not_made();
-                    drop(timed);
-                    return Err(self.wait_for_descriptors(job, attempts, accepted_at).await?);
-                };
-                if let Some(delay) = delay {
-                    self.shared.metrics.delayed(lane, delay);
-                }
-                if made.answer.status.is_some() {
-                    timed.answered();
-                }
-                self.brake.attempted(&made, tenant);
-                self.shared.metrics.attempted(&made.answer);
-                Ok(made)
-            }
-            Err(error) => {
-                drop(admission);
-                Err(self.wait_for_keys(job, &delivery, &error).await?)
-            }
-        }
-    }
-
-    /// Returns the delivery if the attempt is to be made now.
-    async fn judge(&self, job: &UnderWay, found: Found) -> Result<LoadedDelivery, Stop> {
-        let found = match found {
-            Found::Unreadable => self.shared.look_up_alone(job.job()).await?,
-            found => found,
-        };
-        let Found::Delivery(delivery) = found else {
-            return Err(self.settler.end_of_unknown(job.job()).await?.into());
-        };
-        let delivery = *delivery;
-        let (redelivered, now) = (job.receipt().redelivered(), self.shared.database.now());
-        match delivery.progress.judge(job.job(), redelivered, now, &self.shared.schedule) {
-            Verdict::Attempt => {}
-            Verdict::Stale => return Err(self.counted(NotAttempted::Stale, End::NotNeeded)),
-            Verdict::Early(at) => {
-                return Err(self.counted(NotAttempted::Early, End::Again(at, job.handed_out_before())));
-            }
-            Verdict::PublishRetry(due) => {
-                return Err(self.counted(NotAttempted::PublishRetry, End::Retry(due)));
-            }
-        }
-        match delivery.destination.state {
-            WebhookState::Active => Ok(delivery),
-            WebhookState::Paused => {
-                let webhook = delivery.destination.webhook;
-                Err(Hold { webhook, refusal: Refusal::Paused, waking: None }.into())
-            }
-            WebhookState::Deleted => Err(self.cancel(&delivery).await?),
-        }
-    }
-
-    /// Has the ledger hold a job. Returns when that is done, with the job if it is to be judged again.
-    async fn hold(&self, job: UnderWay, hold: Hold) -> Option<UnderWay> {
-        let (judge_again, again) = oneshot::channel();
-        self.to_holder.send(Holding { job, hold, judge_again }).await.ok()?;
-        again.await.ok()
-    }
-
-    async fn cancel(&self, delivery: &LoadedDelivery) -> Result<Stop, Abandoned> {
-        let ids = [delivery.id];
-        self.shared.until_done("cancelling a delivery", || self.shared.ledger.deliveries_cancel(&ids)).await?;
-        Ok(self.counted(NotAttempted::Cancelled, End::Done))
-    }
-
-    /// Waits for a suspect's turn, and for admission.
-    async fn admit(
-        &self,
-        job: &UnderWay,
-        tries: u16,
-        delivery: &LoadedDelivery,
-    ) -> Result<(Admission, Option<Turn>), Stop> {
-        let owner = Owner { webhook: delivery.destination.webhook, tenant: delivery.destination.tenant };
-        let long_body = match delivery.body {
-            StoredBody::Here(_) => None,
-            StoredBody::Long(bytes) => Some(bytes),
-        };
-        let turn = self.suspects.turn(tries, owner.webhook).await?;
-        let admission = self.lanes.admit(owner, job.receipt().lane, long_body).await;
-        if admission.as_ref().is_err_and(Hold::is_of_silent_webhook) {
-            self.brake.failed(owner, &delivery.destination.url);
-        }
-        Ok((admission?, turn))
-    }
-
-    async fn body(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Result<Bytes, Stop> {
-        match &delivery.body {
-            StoredBody::Here(body) => Ok(body.clone()),
-            StoredBody::Long(_) => {
-                let (what, load) = ("reading a body", || self.shared.ledger.body_load(delivery.id));
-                let mut read = self.shared.until_judged(what, load).await?;
-                if read.is_err() {
-                    read = self.shared.alone(what, load).await?;
-                }
-                match read {
-                    Ok(Some(body)) => Ok(body),
-                    Ok(None) => Err(self.settler.end_of_unknown(job.job()).await?.into()),
-                    Err(fault) => Err(End::Dead(DeadReason::Unreadable(fault)).into()),
-                }
-            }
-        }
-    }
-
-    /// Delays the job of a webhook whose secret does not open.
-    async fn wait_for_keys(
-        &self,
-        job: &UnderWay,
-        delivery: &LoadedDelivery,
-        error: &UnsealError,
-    ) -> Result<Stop, Abandoned> {
-        let webhook = delivery.destination.webhook;
-        let traceparent = delivery.traceparent.as_ref().map(Traceparent::as_str);
-        tracing::error!(
-            %webhook, %error, traceparent,
-            "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
-        );
-        let accepted_at = delivery.is_new().then_some(delivery.created_at);
-        self.postpone(job, NotAttempted::Sealed, delivery.progress.attempts, accepted_at).await
-    }
-
-    /// Delays the job for whose attempt no descriptor was left.
-    async fn wait_for_descriptors(
-        &self,
-        job: &UnderWay,
-        attempts: u16,
-        accepted_at: Option<OffsetDateTime>,
-    ) -> Result<Stop, Abandoned> {
-        if self.lacks.check().is_ok() {
-            tracing::error!(
-                "no descriptor is left for attempts, and each is made a minute later: raise the limit of open files \
-                 (LimitNOFILE, ulimit -Hn), or look for what holds them (process_open_fds)"
-            );
-        }
-        sleep(WITHOUT_DESCRIPTOR).await;
-        self.postpone(job, NotAttempted::NoDescriptor, attempts, accepted_at).await
-    }
-
-    /// Delays a job after this number of attempts. Notes the time in the ledger first, so that lost-job detection does not
-    /// take the job for lost. `accepted_at` is that of a new delivery.
-    async fn postpone(
-        &self,
-        job: &UnderWay,
-        why: NotAttempted,
-        attempts: u16,
-        accepted_at: Option<OffsetDateTime>,
-    ) -> Result<Stop, Abandoned> {
-        let (delivery, until) = (job.job().delivery, self.shared.database.now() + POSTPONED_BY);
-        let postpone = || self.shared.ledger.delivery_postpone(delivery, attempts, until);
-        self.shared.until_done("postponing a delivery", postpone).await?;
-        if let Some(accepted_at) = accepted_at {
-            self.shared.metrics.delayed(job.receipt().lane, until - accepted_at);
-        }
-        Ok(self.counted(why, End::Again(until, job.handed_out_before())))
-    }
-
-    /// Counts why a job is not attempted.
-    fn counted(&self, why: NotAttempted, stop: impl Into<Stop>) -> Stop {
-        self.shared.metrics.not_attempted(why);
-        stop.into()
-    }
-}
-
-/// A long body with its room, and with the timing of its attempt. A receiver may answer immediately, and read the body late
-/// or never: hyper holds the body until then.
-struct InRoom {
-    body: Bytes,
-    _room: Part,
-    _timed: Arc<Timed>,
-}
-
-impl AsRef<[u8]> for InRoom {
-    fn as_ref(&self) -> &[u8] {
-        &self.body
-    }
-}
-
-/// Returns the body with its room, which is released when the last copy of the body is dropped.
-fn with_room(body: Bytes, room: Option<Part>, timed: &Arc<Timed>) -> Bytes {
-    match room {
-        Some(room) => Bytes::from_owner(InRoom { body, _room: room, _timed: Arc::clone(timed) }),
-        None => body,
-    }
+/// Puts together the way of all jobs, and starts recorder and holder. These run until nobody can send them a job.
+pub(crate) fn start(
+    Running { ledger, database, broker, publisher, traces, essential, .. }: &Running,
+    settings: &Settings,
+    egress: Egress,
+    keys: SecretKeys,
+    (braked, orders, canary): (Braked, Ledger, Option<WebhookUrl>),
+    metrics: &Metrics,
+) -> (Intake, [JoinHandle<()>; 2]) {
+    let Settings { dispatcher, retry, retention, .. } = settings;
+    let jobs = usize::from(dispatcher.max_in_flight) + usize::from(dispatcher.slow_in_flight);
+    let ((attempts_sender, attempts), (holds_sender, holds)) = (mpsc::channel(jobs), mpsc::channel(jobs));
+    let tasks = TaskTracker::new();
+    let context = Arc::new(LineContext {
+        ledger: ledger.clone(),
+        database: database.clone(),
+        names: broker.names().clone(),
+        schedule: retry.schedule.clone(),
+        in_flight: InFlight::new(metrics.in_flight.clone()),
+        metrics: metrics.clone(),
+        parks: Mutex::new(RateLimiter::direct(Quota::per_minute(PARKED_PER_MINUTE))),
+        keep: retention.keep,
+        abandon: CancellationToken::new(),
+        essential: essential.clone(),
+    });
+    metrics.show_slots(dispatcher.max_in_flight, dispatcher.slow_in_flight);
+    let settler = Arc::new(Settler { publisher: publisher.clone(), context: Arc::clone(&context) });
+    let most = dispatcher.batch.into();
+    let recorder = Recorder { settler: Arc::clone(&settler) };
+    let recording = essential.spawn("recorder", recorder.run(attempts, most));
+    let holding = essential.spawn("holder", hold::run(Arc::clone(&settler), holds));
+    let pages = Pages {
+        ledger: ledger.clone(),
+        egress: egress.clone(),
+        canary,
+        address_policy: settings.egress.address_policy(),
+        shown: metrics.brakes.clone(),
+    };
+    let brake = Brake::new(braked, (orders, ledger.clone()), database.clone(), metrics.brakes.clone(), pages);
+    let line = Line {
+        brake,
+        lanes: Arc::new(Lanes::new(dispatcher)),
+        suspects: Suspects::new(Arc::clone(&context), tasks.clone()),
+        keys,
+        sender: Sender {
+            egress,
+            address_policy: settings.egress.address_policy(),
+            standard_webhooks: settings.signing.standard_webhooks,
+            spans: Spans { traces: traces.clone(), address_policy: settings.egress.address_policy() },
+            context: Arc::clone(&context),
+        },
+        to_recorder: attempts_sender,
+        to_holder: holds_sender,
+        settler,
+        lacks: RateLimiter::direct(Quota::per_minute(LACK_LOGS_PER_MINUTE)),
+        context,
+    };
+    (Intake { line: Arc::new(line), tasks, most }, [recording, holding])
 }

@@ -5,18 +5,48 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use domain::{Answer, DeliveryState, OutcomeClass};
+use domain::{DeliveryState, OutcomeClass, PostResult};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry},
 };
-use service_kit::metrics::{Counters, Gauges, Label, Register, SECONDS, batch_sizes, from_zero, seconds};
-use strum::{IntoEnumIterator, VariantNames};
+use service_kit::metrics::{Counters, Label, Register, SECONDS, batch_sizes, from_zero, seconds};
+use strum::VariantNames;
 
-use crate::{end::NotAttempted, lane::LaneKind, reason::Reason, refusal::Refusal};
+use crate::{
+    brake::Brakes,
+    lane::{LaneKind, refusal::Refusal},
+};
 
 /// The states in which deliveries end.
-const ENDS: [&str; 3] = ["succeeded", "dropped", "cancelled"];
+const END_STATES: [&str; 3] = ["succeeded", "dropped", "cancelled"];
+
+/// A reason not to attempt a job, or not now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum NotAttempted {
+    /// It is under way already.
+    Duplicate,
+    /// The ledger does not expect this attempt.
+    Stale,
+    /// The ledger expects this attempt later.
+    Early,
+    /// This attempt is recorded, and its retry may not have been published.
+    #[strum(serialize = "follow_up")]
+    PublishRetry,
+    /// Its webhook is deleted.
+    Cancelled,
+    /// Its webhook's secret does not open.
+    Sealed,
+    /// Retention has deleted its delivery.
+    Expired,
+    /// Its message was lost with its connection: the broker delivers the message again.
+    MessageLost,
+    /// This process accepts no jobs.
+    Braked,
+    /// This process had no descriptor for it: the attempt is made in a minute.
+    NoDescriptor,
+}
 
 /// A metric of each lane. Each is there from the start: a rate misses the first count of a series that begins with it.
 #[derive(Clone)]
@@ -38,39 +68,6 @@ impl<M: Clone> ByLane<M> {
 
 fn gauges(registry: &mut Registry, name: &str, help: &str) -> ByLane<Gauge> {
     ByLane::shown(registry, name, help, Family::default())
-}
-
-/// Why this process accepts no jobs, and what its probes found.
-#[derive(Clone)]
-pub(crate) struct Brakes {
-    on: Gauges,
-    probes: Counters,
-}
-
-impl Brakes {
-    fn shown(registry: &mut Registry) -> Self {
-        let on = registry.shown(
-            "webhooks_brake",
-            "1 while this process accepts no jobs, by why: no answer, clocks that differ, an operator",
-            Gauges::default(),
-        );
-        let probes = registry.shown(
-            "webhooks_brake_probes",
-            "Tries to reach any receiver, before and while the brake is on, by whether one was reached",
-            from_zero("reached", ["true", "false"]),
-        );
-        let brakes = Self { on, probes };
-        Reason::iter().for_each(|reason| brakes.set(reason, false));
-        brakes
-    }
-
-    pub(crate) fn set(&self, reason: Reason, is_on: bool) {
-        self.on.get_or_create_owned(&[("reason", reason.into())]).set(is_on.into());
-    }
-
-    pub(crate) fn probed(&self, reached: bool) {
-        self.probes.get_or_create(&[("reached", if reached { "true" } else { "false" })]).inc();
-    }
 }
 
 #[derive(Clone)]
@@ -100,7 +97,11 @@ impl Metrics {
         let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
         Self {
             attempts: counters("webhooks_delivery_attempts", "Attempts, by outcome class", ("outcome", &outcomes)),
-            finished: counters("webhooks_deliveries_finished", "Deliveries that ended, by state", ("state", &ENDS)),
+            finished: counters(
+                "webhooks_deliveries_finished",
+                "Deliveries that ended, by state",
+                ("state", &END_STATES),
+            ),
             not_attempted: counters(
                 "webhooks_jobs_skipped",
                 "Jobs that were not attempted, dead letters among them, by reason",
@@ -153,17 +154,17 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn attempted(&self, answer: &Answer) {
+    pub(crate) fn count_attempt(&self, answer: &PostResult) {
         self.attempts.get_or_create(&[("outcome", answer.class.as_str())]).inc();
         self.attempt_seconds.observe(answer.elapsed.as_secs_f64());
     }
 
     /// Counts the delay of a delivery's first attempt.
-    pub(crate) fn delayed(&self, lane: LaneKind, delay: time::Duration) {
+    pub(crate) fn observe_delay(&self, lane: LaneKind, delay: time::Duration) {
         self.first_attempt_seconds.of(lane).observe(delay.as_seconds_f64().max(0.0));
     }
 
-    pub(crate) fn finished(&self, state: DeliveryState) {
+    pub(crate) fn count_finished(&self, state: DeliveryState) {
         if state == DeliveryState::Succeeded {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.last_success.set(now.as_secs_f64());
@@ -176,21 +177,21 @@ impl Metrics {
         self.queue_depth.get_or_create_owned(&[("queue", queue)])
     }
 
-    /// A job is held.
-    pub(crate) fn held(&self, refusal: Refusal) {
+    /// Counts a held job.
+    pub(crate) fn count_held(&self, refusal: Refusal) {
         self.held.get_or_create(&[("reason", refusal.into())]).inc();
     }
 
-    pub(crate) fn not_attempted(&self, reason: impl Into<&'static str>) {
+    pub(crate) fn count_not_attempted(&self, reason: impl Into<&'static str>) {
         self.not_attempted.get_or_create(&[("reason", reason.into())]).inc();
     }
 }
 
 /// Upper bounds in seconds above those of [`SECONDS`]: an outage delays deliveries by hours.
-const LONG_SECONDS: [f64; 7] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0];
+const LONG_DELAYS_SECONDS: [f64; 7] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0];
 
 fn delays() -> Histogram {
-    Histogram::new(SECONDS.into_iter().chain(LONG_SECONDS))
+    Histogram::new(SECONDS.into_iter().chain(LONG_DELAYS_SECONDS))
 }
 
 /// A batch's size, for a histogram.

@@ -6,7 +6,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Refuses every address that is not globally reachable, unless it is in a network that the operator allows.
 #[derive(Clone, Debug, Default)]
-pub struct AddressPolicy {
+pub(crate) struct AllowedNetworks {
     allowed: Vec<IpNet>,
 }
 
@@ -88,9 +88,9 @@ const fn is_isatap(address: Ipv6Addr) -> bool {
     matches!((segments[4], segments[5]), (0 | 0x200, 0x5efe))
 }
 
-impl AddressPolicy {
-    /// A policy that also allows the given networks.
-    pub const fn allowing(networks: Vec<IpNet>) -> Self {
+impl AllowedNetworks {
+    /// Public addresses, and those of the given networks.
+    pub(crate) const fn allowing(networks: Vec<IpNet>) -> Self {
         Self { allowed: networks }
     }
 
@@ -99,7 +99,7 @@ impl AddressPolicy {
     ///
     /// # Errors
     /// [`RefusedAddress`], with the kind of address that it is.
-    pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
+    pub(crate) fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         let judged = behind_nat64(address);
         if self.allowed.iter().any(|network| network.contains(&judged)) {
             return Ok(());
@@ -120,13 +120,13 @@ impl AddressPolicy {
 mod tests {
     use super::*;
 
-    fn kind(policy: &AddressPolicy, address: &str) -> Option<&'static str> {
+    fn kind(policy: &AllowedNetworks, address: &str) -> Option<&'static str> {
         policy.check(address.parse().unwrap()).err().map(|refused| refused.kind)
     }
 
     #[test]
     fn what_is_not_globally_reachable_is_refused() {
-        let policy = AddressPolicy::default();
+        let policy = AllowedNetworks::default();
         for (address, expected) in [
             ("0.0.0.0", "this network"),
             ("10.1.2.3", "private"),
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn public_addresses_and_allowed_networks_pass() {
-        let policy = AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+        let policy = AllowedNetworks::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
         for address in
             ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00:1450::1", "127.0.0.1", "127.9.9.9", "::1"]
         {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_nat64_address_is_judged_by_the_ipv4_address_in_it() {
-        let policy = AddressPolicy::allowing(vec!["64:ff9b::/32".parse().unwrap(), "10.1.0.0/16".parse().unwrap()]);
+        let policy = AllowedNetworks::allowing(vec!["64:ff9b::/32".parse().unwrap(), "10.1.0.0/16".parse().unwrap()]);
         for (address, expected) in [
             ("64:ff9b::8.8.8.8", None),
             ("64:ff9b::10.1.2.3", None),
@@ -196,6 +196,6 @@ mod tests {
         ] {
             assert_eq!(kind(&policy, address), expected, "{address}");
         }
-        assert_eq!(kind(&AddressPolicy::default(), "64:ff9b::8.8.8.8"), None);
+        assert_eq!(kind(&AllowedNetworks::default(), "64:ff9b::8.8.8.8"), None);
     }
 }

@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 
 use crate::{Event, EventType, TenantId, Timestamp};
 
-/// The most bytes of an envelope around its `data`. A longer one would be copied as it grows.
-const AROUND: usize = 192;
+/// The maximum of bytes of an envelope around its `data`. A longer one would be copied as it grows.
+const MAX_WRAPPER_BYTES: usize = 192;
 
 #[derive(Serialize)]
 struct Envelope<'m> {
@@ -24,7 +24,7 @@ pub fn envelope(event: &Event<'_>) -> Vec<u8> {
         timestamp: event.timestamp,
         data: event.data,
     };
-    let mut bytes = Vec::with_capacity(event.data.get().len() + AROUND);
+    let mut bytes = Vec::with_capacity(event.data.get().len() + MAX_WRAPPER_BYTES);
     match serde_json::to_writer(&mut bytes, &envelope) {
         Ok(()) => bytes,
         Err(_) => unreachable!("strings and raw JSON always serialize"),

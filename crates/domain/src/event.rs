@@ -8,7 +8,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{EventId, EventType, TenantId, Timestamp};
 
-const FAULT_CHARS: usize = 300;
+const MAX_FAULT_CHARS: usize = 300;
 
 /// A usable event. `data` borrows the bytes of the message, so it passes through unchanged.
 #[derive(Debug)]
@@ -76,8 +76,8 @@ pub struct AcceptedPeriod {
     latest: OffsetDateTime,
 }
 
-/// How far the clock of an upstream service may be ahead.
-const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time by which the clock of an upstream service may be ahead.
+const MAX_CLOCK_LEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl AcceptedPeriod {
     /// The period at `now`, by the database's clock, when bodies are kept for `keep`.
@@ -85,7 +85,7 @@ impl AcceptedPeriod {
         let keep = time::Duration::try_from(keep).unwrap_or(time::Duration::MAX);
         Self {
             earliest: now.checked_sub(keep).unwrap_or(OffsetDateTime::UNIX_EPOCH),
-            latest: now.checked_add(AHEAD.try_into().unwrap_or_default()).unwrap_or(now),
+            latest: now.checked_add(MAX_CLOCK_LEAD.try_into().unwrap_or_default()).unwrap_or(now),
         }
     }
 
@@ -216,7 +216,7 @@ where
 
 /// Shortens a text for a person, a log and a header. It may quote the bad value, which has no limit of its own.
 fn brief(fault: &str) -> String {
-    match fault.char_indices().nth(FAULT_CHARS) {
+    match fault.char_indices().nth(MAX_FAULT_CHARS) {
         Some((end, _)) => format!("{}…", &fault[..end]),
         None => fault.to_owned(),
     }
@@ -226,7 +226,7 @@ fn brief(fault: &str) -> String {
 mod tests {
     use super::*;
 
-    const GOOD: &str = r#"{"event_id":"0192f0c1-0000-7000-8000-000000000001","event_type":"quote.closed",
+    const VALID_EVENT: &str = r#"{"event_id":"0192f0c1-0000-7000-8000-000000000001","event_type":"quote.closed",
         "tenant_id":"5b0e0000-0000-4000-8000-000000000001","timestamp":"2026-03-01T09:30:00.123456Z","data":{"a":1},"more":1e400}"#;
 
     fn rejection(text: &str) -> Rejection {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_good_event_is_read_and_extra_members_are_ignored() {
-        let event = Event::parse(GOOD.as_bytes(), 1000).unwrap();
+        let event = Event::parse(VALID_EVENT.as_bytes(), 1000).unwrap();
         assert_eq!(event.event_type, EventType::QuoteClosed);
         assert_eq!(event.data.get(), r#"{"a":1}"#);
     }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn an_event_that_cannot_be_used_may_have_a_type() {
         for (message, found) in [
-            (GOOD, Some(EventType::QuoteClosed)),
+            (VALID_EVENT, Some(EventType::QuoteClosed)),
             (r#"{"event_type":"quote.cancelled","data":7}"#, Some(EventType::QuoteCancelled)),
             (r#"{"event_type":"invoice.paid"}"#, None),
             (r#"{"invoice":1}"#, None),
@@ -263,13 +263,13 @@ mod tests {
         for plain in [None, Some(""), Some("UTF-8"), Some("identity")] {
             assert_eq!(of(plain).reason(), "malformed_json", "{plain:?}");
         }
-        let other = rejection(&GOOD.replace("quote.closed", "quote.open")).of_encoding(Some("gzip"));
+        let other = rejection(&VALID_EVENT.replace("quote.closed", "quote.open")).of_encoding(Some("gzip"));
         assert_eq!(other.reason(), "invalid_member");
     }
 
     #[test]
     fn a_byte_order_mark_before_the_json_is_skipped() {
-        let marked = ["\u{feff}".as_bytes(), GOOD.as_bytes()].concat();
+        let marked = ["\u{feff}".as_bytes(), VALID_EVENT.as_bytes()].concat();
         assert_eq!(Event::parse(&marked, 1000).unwrap().data.get(), r#"{"a":1}"#);
         let twice = ["\u{feff}".as_bytes(), &marked].concat();
         assert_eq!(Event::parse(&twice, 1000).unwrap_err().reason(), "malformed_json");
@@ -277,22 +277,24 @@ mod tests {
 
     #[test]
     fn every_fault_is_named() {
-        let without = |member: &str| GOOD.replace(&format!("\"{member}\""), "\"other\"");
+        let without = |member: &str| VALID_EVENT.replace(&format!("\"{member}\""), "\"other\"");
         for member in ["event_id", "event_type", "tenant_id", "timestamp", "data"] {
             assert_eq!(rejection(&without(member)).to_string(), format!("{member}: missing"));
         }
-        assert_eq!(rejection(&GOOD.replace(r#"{"a":1}"#, "[1]")).to_string(), "data: not an object");
-        assert_eq!(rejection(&GOOD.replace("\"quote.closed\"", "7")).to_string(), "event_type: not a string");
-        assert!(rejection(&GOOD.replace("quote.closed", "quote.reopened")).to_string().contains("quote.reopened"));
-        assert!(rejection(&GOOD.replace("5b0e0000", "nobody")).to_string().starts_with("tenant_id: "));
-        assert!(rejection(&GOOD.replace("2026", "1926")).to_string().starts_with("timestamp: "));
+        assert_eq!(rejection(&VALID_EVENT.replace(r#"{"a":1}"#, "[1]")).to_string(), "data: not an object");
+        assert_eq!(rejection(&VALID_EVENT.replace("\"quote.closed\"", "7")).to_string(), "event_type: not a string");
+        assert!(
+            rejection(&VALID_EVENT.replace("quote.closed", "quote.reopened")).to_string().contains("quote.reopened")
+        );
+        assert!(rejection(&VALID_EVENT.replace("5b0e0000", "nobody")).to_string().starts_with("tenant_id: "));
+        assert!(rejection(&VALID_EVENT.replace("2026", "1926")).to_string().starts_with("timestamp: "));
         assert_eq!(rejection("{}").reason(), "invalid_member");
     }
 
     #[test]
     fn a_fault_does_not_quote_without_end() {
         let long = "é".repeat(200_000);
-        for text in [GOOD.replace("quote.closed", &long), format!("\"{long}\"")] {
+        for text in [VALID_EVENT.replace("quote.closed", &long), format!("\"{long}\"")] {
             let fault = rejection(&text).to_string();
             assert!(fault.contains("éé") && fault.len() < 1000, "{} bytes", fault.len());
         }
@@ -306,9 +308,9 @@ mod tests {
         let values = r#"["0192f0c1-0000-7000-8000-000000000001","quote.closed","5b0e0000-0000-4000-8000-000000000001",
             "2026-03-01T09:30:00Z",{}]"#;
         assert_eq!(rejection(values).reason(), "malformed_json", "the five values in an array");
-        assert!(Event::parse(format!("\n\t {GOOD}").as_bytes(), 1000).is_ok(), "white space is no harm");
+        assert!(Event::parse(format!("\n\t {VALID_EVENT}").as_bytes(), 1000).is_ok(), "white space is no harm");
         assert_eq!(Event::parse(b"{\"data\":\"\xff\xfe\"}", 1000).unwrap_err().reason(), "malformed_json");
-        let twice = GOOD.replace("\"more\":1e400", "\"data\":{}");
+        let twice = VALID_EVENT.replace("\"more\":1e400", "\"data\":{}");
         assert!(rejection(&twice).to_string().contains("duplicate"));
     }
 
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn data_over_the_limit_is_refused() {
-        assert!(Event::parse(GOOD.as_bytes(), 7).is_ok());
-        assert_eq!(Event::parse(GOOD.as_bytes(), 6).unwrap_err(), Rejection::TooLarge { actual: 7, limit: 6 });
+        assert!(Event::parse(VALID_EVENT.as_bytes(), 7).is_ok());
+        assert_eq!(Event::parse(VALID_EVENT.as_bytes(), 6).unwrap_err(), Rejection::TooLarge { actual: 7, limit: 6 });
     }
 }

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::DeliveryId;
 
 /// The version of a message that holds one job.
-const ONE: u16 = 1;
+const ONE_JOB_VERSION: u16 = 1;
 /// The version of a message that holds several. A program that does not know it must not read it as one job.
-const SEVERAL: u16 = 2;
+const SEVERAL_JOBS_VERSION: u16 = 2;
 
 /// "Make attempt number `attempt` of this delivery."
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub enum JobError {
     #[error("not a job: {0}")]
     Malformed(#[source] serde_json::Error),
     /// A message of another version of the service.
-    #[error("a job of version {0}, this dispatcher knows versions {ONE} and {SEVERAL}")]
+    #[error("a job of version {0}, this dispatcher knows versions {ONE_JOB_VERSION} and {SEVERAL_JOBS_VERSION}")]
     UnknownVersion(u16),
 }
 
@@ -73,14 +73,16 @@ impl Job {
 
     /// The bytes of a message that holds this job.
     pub fn to_bytes(self) -> Vec<u8> {
-        bytes(&One { v: ONE, job: self.into() })
+        bytes(&One { v: ONE_JOB_VERSION, job: self.into() })
     }
 
     /// The bytes of a message that holds these jobs, at least one.
     pub fn many_to_bytes(jobs: &[Self]) -> Vec<u8> {
         match jobs {
             [job] => job.to_bytes(),
-            jobs => bytes(&Several { v: SEVERAL, jobs: jobs.iter().copied().map(Reference::from).collect() }),
+            jobs => {
+                bytes(&Several { v: SEVERAL_JOBS_VERSION, jobs: jobs.iter().copied().map(Reference::from).collect() })
+            }
         }
     }
 
@@ -90,8 +92,8 @@ impl Job {
     /// [`JobError`] when it holds no job, or is of another version.
     pub fn parse(message: &[u8]) -> Result<Vec<Self>, JobError> {
         let jobs = match read::<Version>(message)?.v {
-            ONE => return Ok(vec![read::<Reference>(message)?.into()]),
-            SEVERAL => read::<Several>(message)?.jobs,
+            ONE_JOB_VERSION => return Ok(vec![read::<Reference>(message)?.into()]),
+            SEVERAL_JOBS_VERSION => read::<Several>(message)?.jobs,
             other => return Err(JobError::UnknownVersion(other)),
         };
         if jobs.is_empty() {

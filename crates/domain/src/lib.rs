@@ -1,11 +1,10 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
-mod answer;
+mod address_policy;
 pub mod catalogue;
 #[cfg(feature = "diesel")]
 mod columns;
-mod destinations;
 mod duration_bucket;
 mod end;
 mod envelope;
@@ -15,6 +14,7 @@ mod ids;
 mod job;
 mod notice;
 mod outcome;
+mod post_result;
 mod progress;
 mod schedule;
 mod sentinel;
@@ -26,9 +26,8 @@ mod traceparent;
 mod webhook_state;
 mod webhook_url;
 
-pub use address::{AddressPolicy, RefusedAddress};
-pub use answer::Answer;
-pub use destinations::{Destinations, DestinationsError, HostSuffixes, Ports, RefusedHost, RefusedPort};
+pub use address::RefusedAddress;
+pub use address_policy::{AddressPolicy, AddressPolicyError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 pub use duration_bucket::{DurationBucket, Durations};
 pub use end::End;
 pub use envelope::envelope;
@@ -38,6 +37,7 @@ pub use ids::{DeliveryId, EventId, TenantId, WebhookId};
 pub use job::{Job, JobError};
 pub use notice::{Notice, NoticeType, notice_by};
 pub use outcome::OutcomeClass;
+pub use post_result::PostResult;
 pub use progress::{DeliveryState, JobPlaces, Progress, Record, Redelivered, Verdict};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use sentinel::{BrokerData, Presence};

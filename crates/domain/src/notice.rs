@@ -1,4 +1,4 @@
-//! Notices: what the business application is told about webhooks, so that it can tell their administrators.
+//! Notices: what the business application is notified of, so that it can notify the administrators of webhooks.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};

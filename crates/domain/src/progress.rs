@@ -74,7 +74,7 @@ impl Progress {
     pub const NEW: Self =
         Self { state: DeliveryState::Pending, attempts: 0, run_base: 0, first_failed_at: None, next_attempt_at: None };
 
-    /// What to do with `job` at `now`. A `redelivered` job was handed out already and not acknowledged. Its consumer
+    /// What to do with `job` at `now`. A `redelivered` job was delivered already and not acknowledged. Its consumer
     /// may have died between recording the outcome and publishing the retry.
     pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime, schedule: &RetrySchedule) -> Verdict {
         if !self.state.is_waiting() {
@@ -214,7 +214,7 @@ impl Record {
 
     /// When the retry is due that the recorded `job` has to publish, if it has to. If the ledger took this attempt, it does as
     /// long as the delivery waits: it may have been cancelled or resent meanwhile. If another dispatcher recorded the
-    /// attempt, that one publishes the retry. If this message was handed out before, this job publishes it as well: the
+    /// attempt, that one publishes the retry. If this message was delivered before, this job publishes it as well: the
     /// other dispatcher may have lost its connection, and then publishes nothing.
     #[must_use]
     pub fn retry(
@@ -235,7 +235,7 @@ impl Record {
     }
 }
 
-/// Whether a message was handed out before, also as the message that it was moved from.
+/// The fact that a message was delivered before, or not, also as the message that it was moved from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redelivered {
     /// Handed out already, and not acknowledged.

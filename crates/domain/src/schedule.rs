@@ -8,10 +8,10 @@ use time::OffsetDateTime;
 /// delayed again, and may wait behind others for up to the shortest gap.
 const EARLY_TOLERANCE: Duration = Duration::from_millis(250);
 /// The shortest slack of a gap.
-const LEAST_SLACK: Duration = Duration::from_secs(30);
+const MIN_SLACK: Duration = Duration::from_secs(30);
 /// The longest gap that a queue can have: `x-message-ttl` has 32 bits of milliseconds.
-const LONGEST_GAP: Duration = Duration::from_millis(u32::MAX as u64);
-const MOST_STEPS: usize = 32;
+const MAX_GAP: Duration = Duration::from_millis(u32::MAX as u64);
+const MAX_STEPS: usize = 32;
 
 /// When retries are due, measured from the first failure. The specification's default: 1 m, 5 m, 15 m, 1 h, 4 h, 12 h.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum ScheduleError {
     #[error("{0} is more than 49 days after the step before")]
     TooLong(String),
     /// More steps than anybody needs.
-    #[error("at most {MOST_STEPS} steps")]
+    #[error("at most {MAX_STEPS} steps")]
     TooMany,
 }
 
@@ -61,13 +61,13 @@ impl FromStr for RetrySchedule {
             if duration <= before {
                 return Err(ScheduleError::NotAscending(step.to_owned()));
             }
-            if duration - before > LONGEST_GAP {
+            if duration - before > MAX_GAP {
                 return Err(ScheduleError::TooLong(step.to_owned()));
             }
             before = duration;
             steps.push(duration);
         }
-        if steps.len() > MOST_STEPS {
+        if steps.len() > MAX_STEPS {
             return Err(ScheduleError::TooMany);
         }
         Ok(Self { steps })
@@ -99,7 +99,7 @@ impl RetrySchedule {
     /// The lateness that a job accepts in the queue of a gap, where it may wait behind jobs that are due later: 30 s, or
     /// a hundredth of the gap if that is longer. So a late retry goes through one queue, not through many shorter ones.
     pub fn slack(gap: Duration) -> Duration {
-        LEAST_SLACK.max(gap / 100)
+        MIN_SLACK.max(gap / 100)
     }
 
     /// When the next attempt is due after the `failures`-th failure, or `None` when the delivery is to be dropped.

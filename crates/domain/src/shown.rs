@@ -7,8 +7,8 @@ use serde::de::IgnoredAny;
 /// The maximum nesting of JSON that is indented.
 const MAX_DEPTH: usize = 64;
 /// The maximum size of indented JSON: a multiple of its size as it came, and this many bytes.
-const MAX_GROWTH: usize = 8;
-const SMALL: usize = 16 * 1024;
+const MAX_GROWTH_FACTOR: usize = 8;
+const EXTRA_BYTES: usize = 16 * 1024;
 
 /// Replaces control characters, but line breaks and tabs, by their pictures, and [hidden](is_hidden) characters by their code
 /// points.
@@ -116,7 +116,7 @@ pub fn is_blank(text: &str) -> bool {
 pub fn indented(json: &str) -> Option<String> {
     // Not recursive, and so without a limit of depth.
     serde_json::from_str::<IgnoredAny>(json).ok()?;
-    let most = json.len().saturating_mul(MAX_GROWTH).saturating_add(SMALL);
+    let most = json.len().saturating_mul(MAX_GROWTH_FACTOR).saturating_add(EXTRA_BYTES);
     let mut shown = String::with_capacity(json.len() * 2);
     let (mut depth, mut in_string) = (0, false);
     let mut rest = json.chars().peekable();

@@ -8,12 +8,12 @@
 use serde::{Serializer, ser::Error};
 use time::{OffsetDateTime, UtcOffset, format_description::BorrowedFormatItem, macros::format_description};
 
-const FORMAT: &[BorrowedFormatItem<'_>] =
+const TIME_FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
 
 /// Writes a time. Returns none if its year in UTC cannot be written.
 pub fn written(moment: OffsetDateTime) -> Option<String> {
-    moment.checked_to_offset(UtcOffset::UTC)?.format(FORMAT).ok()
+    moment.checked_to_offset(UtcOffset::UTC)?.format(TIME_FORMAT).ok()
 }
 
 /// Serializes a time.

@@ -9,14 +9,14 @@ use url::{Host, Position, Url};
 
 use crate::{
     address::RefusedAddress,
-    destinations::{Destinations, RefusedHost, RefusedPort},
+    address_policy::{AddressPolicy, RefusedHost, RefusedPort},
 };
 
 /// The maximum length of a host's name in ASCII form, in characters.
-const NAME_LIMIT: usize = 253;
+const MAX_NAME_CHARS: usize = 253;
 
 /// The maximum length of a name's part between dots, in characters.
-const LABEL_LIMIT: usize = 63;
+const MAX_LABEL_CHARS: usize = 63;
 
 /// An HTTPS URL without credentials, to a host and a port that the operator does not deny. The addresses of its host
 /// are checked at connect time.
@@ -73,8 +73,8 @@ impl WebhookUrl {
     ///
     /// # Errors
     /// The [`UrlFault`].
-    pub fn register(text: &str, limit: usize, destinations: &Destinations) -> Result<Self, UrlFault> {
-        let url = Self::parse(text, limit, destinations)?;
+    pub fn register(text: &str, limit: usize, address_policy: &AddressPolicy) -> Result<Self, UrlFault> {
+        let url = Self::parse(text, limit, address_policy)?;
         let authority = written_authority(text)?;
         if authority.contains('@') {
             return Err(UrlFault::Credentials);
@@ -95,7 +95,7 @@ impl WebhookUrl {
     ///
     /// # Errors
     /// The [`UrlFault`].
-    pub fn parse(text: &str, limit: usize, destinations: &Destinations) -> Result<Self, UrlFault> {
+    pub fn parse(text: &str, limit: usize, address_policy: &AddressPolicy) -> Result<Self, UrlFault> {
         if text.chars().count() > limit {
             return Err(UrlFault::TooLong(limit));
         }
@@ -114,18 +114,18 @@ impl WebhookUrl {
             Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
             Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
             Some(Host::Domain(name)) => {
-                destinations.check_host(name).map_err(UrlFault::RefusedHost)?;
+                address_policy.check_host(name).map_err(UrlFault::RefusedHost)?;
                 is_localhost(name).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST))
             }
         };
         if let Some(address) = address {
-            destinations.check_address(address).map_err(UrlFault::Refused)?;
+            address_policy.check_address(address).map_err(UrlFault::Refused)?;
         }
         if parsed.port() == Some(0) {
             return Err(UrlFault::Malformed("nothing can be reached at port 0".to_owned()));
         }
         if let Some(port) = parsed.port_or_known_default() {
-            destinations.check_port(port).map_err(UrlFault::RefusedPort)?;
+            address_policy.check_port(port).map_err(UrlFault::RefusedPort)?;
         }
         Ok(Self { written: text.to_owned(), parsed })
     }
@@ -163,8 +163,8 @@ fn written_authority(text: &str) -> Result<&str, UrlFault> {
 /// Checks that the DNS and a certificate can hold the name, which is in ASCII form.
 fn check_name(name: &str) -> Result<(), String> {
     let name = name.strip_suffix('.').unwrap_or(name);
-    if name.len() > NAME_LIMIT {
-        return Err(format!("its host has {} characters in ASCII form; the maximum is {NAME_LIMIT}", name.len()));
+    if name.len() > MAX_NAME_CHARS {
+        return Err(format!("its host has {} characters in ASCII form; the maximum is {MAX_NAME_CHARS}", name.len()));
     }
     if let Some(odd) = name.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_.".contains(*c)) {
         return Err(format!("no host contains the character {odd:?}"));
@@ -172,9 +172,9 @@ fn check_name(name: &str) -> Result<(), String> {
     for label in name.split('.') {
         match label.len() {
             0 => return Err("its host has an empty part between dots".to_owned()),
-            length if length > LABEL_LIMIT => {
+            length if length > MAX_LABEL_CHARS => {
                 let part = "its host has a part between dots of";
-                return Err(format!("{part} {length} characters in ASCII form; the maximum is {LABEL_LIMIT}"));
+                return Err(format!("{part} {length} characters in ASCII form; the maximum is {MAX_LABEL_CHARS}"));
             }
             _ if label.starts_with('-') || label.ends_with('-') => {
                 return Err(format!("the part {label:?} of its host begins or ends with a hyphen"));
@@ -202,16 +202,16 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> &'static str {
-        WebhookUrl::register(text, 100, &Destinations::default()).map_or_else(|fault| fault.code(), |_| "good")
+        WebhookUrl::register(text, 100, &AddressPolicy::default()).map_or_else(|fault| fault.code(), |_| "good")
     }
 
     #[test]
     fn denied_hosts_and_ports_are_refused_in_words_that_name_them() {
-        let destinations = Destinations::default()
+        let address_policy = AddressPolicy::default()
             .with_ports("443, 8443".parse().unwrap())
             .without_hosts("internal.example".parse().unwrap());
         let said =
-            |text| WebhookUrl::parse(text, 100, &destinations).map_err(|fault| (fault.code(), fault.to_string()));
+            |text| WebhookUrl::parse(text, 100, &address_policy).map_err(|fault| (fault.code(), fault.to_string()));
         assert!(said("https://internal.example.org/").is_ok());
         assert!(said("https://xinternal.example:8443/").is_ok());
         let words = "must not point to \"a.internal.example.\": deliveries to this host are not allowed";
@@ -267,7 +267,7 @@ mod tests {
             ("https://example.com/\u{1}", r"'\u{1}'"),
             ("https://example.com/a\n", r"'\n'"),
         ] {
-            let fault = WebhookUrl::parse(text, 100, &Destinations::default()).unwrap_err();
+            let fault = WebhookUrl::parse(text, 100, &AddressPolicy::default()).unwrap_err();
             assert_eq!(fault, UrlFault::Malformed(format!("it contains the character {odd}")), "{text:?}");
         }
     }
@@ -288,7 +288,7 @@ mod tests {
             ("https://8.8.8/", "it stands for the address 8.8.0.8; write the address like that"),
             ("https://134744072:443/", "it stands for the address 8.8.8.8; write the address like that"),
         ] {
-            let fault = WebhookUrl::register(text, 100, &Destinations::default()).unwrap_err();
+            let fault = WebhookUrl::register(text, 100, &AddressPolicy::default()).unwrap_err();
             assert_eq!(fault, UrlFault::Malformed(why.to_owned()), "{text}");
         }
         for good in
@@ -302,7 +302,7 @@ mod tests {
     fn hosts_that_cannot_exist_are_refused_in_words() {
         let label = |length: usize| "a".repeat(length);
         let long = |last| format!("{}.{}.{}.{}", label(63), label(63), label(63), label(last));
-        let why = |host: &str| WebhookUrl::register(&format!("https://{host}/"), 1000, &Destinations::default());
+        let why = |host: &str| WebhookUrl::register(&format!("https://{host}/"), 1000, &AddressPolicy::default());
         let empty = "its host has an empty part between dots";
         let part = "its host has a part between dots of 64 characters in ASCII form; the maximum is 63";
         let name = "its host has 254 characters in ASCII form; the maximum is 253";
@@ -337,35 +337,35 @@ mod tests {
 
     #[test]
     fn a_url_of_before_is_still_sent_to_if_it_is_safe() {
-        let destinations = Destinations::default();
+        let address_policy = AddressPolicy::default();
         for (text, sent_to) in [
             ("https:/example.com\\x", "https://example.com/x"),
             ("https://8.8.8/", "https://8.8.0.8/"),
             ("https://-a..example/", "https://-a..example/"),
             ("https://@example.com/", "https://example.com/"),
         ] {
-            assert_eq!(WebhookUrl::parse(text, 100, &destinations).unwrap().without_fragment(), sent_to);
-            assert!(WebhookUrl::register(text, 100, &destinations).is_err(), "{text}");
+            assert_eq!(WebhookUrl::parse(text, 100, &address_policy).unwrap().without_fragment(), sent_to);
+            assert!(WebhookUrl::register(text, 100, &address_policy).is_err(), "{text}");
         }
         for (text, code) in [
             ("https:/user@example.com/", "credentials_in_url"),
             ("https://127.1/", "refused_address"),
             ("http:/example.com/", "not_https"),
         ] {
-            assert_eq!(WebhookUrl::parse(text, 100, &destinations).unwrap_err().code(), code);
+            assert_eq!(WebhookUrl::parse(text, 100, &address_policy).unwrap_err().code(), code);
         }
     }
 
     #[test]
     fn it_reads_back_as_it_was_written() {
-        let url = WebhookUrl::parse("https://example.com", 100, &Destinations::default()).unwrap();
+        let url = WebhookUrl::parse("https://example.com", 100, &AddressPolicy::default()).unwrap();
         assert_eq!((url.as_str(), url.to_string().as_str()), ("https://example.com", "https://example.com"));
         assert_eq!(url.as_url().as_str(), "https://example.com/");
     }
 
     #[test]
     fn a_fragment_is_not_asked_for() {
-        let url = WebhookUrl::parse("https://EXAMPLE.com/in?x=1#part", 100, &Destinations::default()).unwrap();
+        let url = WebhookUrl::parse("https://EXAMPLE.com/in?x=1#part", 100, &AddressPolicy::default()).unwrap();
         assert_eq!(url.without_fragment(), "https://example.com/in?x=1");
         assert_eq!(url.as_str(), "https://EXAMPLE.com/in?x=1#part");
     }

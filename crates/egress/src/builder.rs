@@ -5,21 +5,21 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-/// How large an answer's header may be, in bytes.
-const HEADER_LIMIT: usize = 64 * 1024;
+/// The maximum size of an answer's header, in bytes.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// The limit of an answer's header in lines: more than fit into [`HEADER_LIMIT`] at 33 bytes a line. hyper fills room
+/// The limit of an answer's header in lines: more than fit into [`MAX_HEADER_BYTES`] at 33 bytes a line. hyper fills room
 /// for that many at each answer, whatever it has: 4 µs for 2,000 lines, up to 113 µs for 4,096, and more than 1 ms for
 /// all that could fit.
-const LINE_LIMIT: usize = 2000;
+const MAX_LINE_BYTES: usize = 2000;
 
 /// The beginning of each client.
 pub(crate) fn builder() -> Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .http1_max_buf_size(HEADER_LIMIT)
-        .http1_max_headers(LINE_LIMIT)
+        .http1_max_buf_size(MAX_HEADER_BYTES)
+        .http1_max_headers(MAX_LINE_BYTES)
         .http1_ignore_invalid_headers_in_responses(true);
     builder
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use domain::Destinations;
+use domain::AddressPolicy;
 use tls::TlsError;
 
 /// What an operator decides about outgoing requests.
@@ -11,7 +11,7 @@ pub struct EgressConfig {
     /// The deadline of one request: resolving, connecting, TLS, sending and the answer with its body.
     pub timeout: Duration,
     /// Where deliveries may go.
-    pub destinations: Destinations,
+    pub address_policy: AddressPolicy,
     /// The name servers to ask. If empty, those of the system, after its `/etc/hosts`.
     pub name_servers: Vec<SocketAddr>,
     /// The contents of a PEM bundle of certificate authorities to trust besides Mozilla's.

@@ -1,4 +1,4 @@
-//! TLS over vetted TCP, within a deadline.
+//! TLS over TCP to an allowed address, within a deadline.
 
 use std::{
     io,
@@ -15,12 +15,12 @@ use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
 use crate::{
+    allowed_tcp::AllowedTcp,
     connect_error::ConnectError,
     connection_counts::ConnectionCounts,
     connects::bounded,
     guarded::{Guarded, Layers},
     host::server_name,
-    vetted_tcp::VettedTcp,
 };
 
 type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
@@ -29,13 +29,13 @@ type Tls = TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>;
 /// background.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    https: HttpsConnector<VettedTcp>,
+    https: HttpsConnector<AllowedTcp>,
     timeout: Duration,
     counts: ConnectionCounts,
 }
 
 impl Connector {
-    pub(crate) fn new(tcp: VettedTcp, tls: ClientConfig, timeout: Duration, counts: ConnectionCounts) -> Self {
+    pub(crate) fn new(tcp: AllowedTcp, tls: ClientConfig, timeout: Duration, counts: ConnectionCounts) -> Self {
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_only()
@@ -103,7 +103,7 @@ impl Layers for Tls {
 
 #[cfg(test)]
 mod tests {
-    use domain::{Destinations, WebhookUrl};
+    use domain::{AddressPolicy, WebhookUrl};
     use tokio::{io::AsyncReadExt, net::TcpListener};
 
     use super::*;
@@ -114,9 +114,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/", listener.local_addr().unwrap());
         let limit = Duration::from_millis(100);
-        let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
-        let (parsed, connects) = (WebhookUrl::parse(&url, 100, &destinations).unwrap(), Connects::default());
-        let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
+        let address_policy = AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap()]);
+        let (parsed, connects) = (WebhookUrl::parse(&url, 100, &address_policy).unwrap(), Connects::default());
+        let tcp = AllowedTcp::new(address_policy, Resolver::new(&[], limit).unwrap(), limit);
         let connecting = Connector::new(tcp, tls::client_config(None).unwrap(), limit, ConnectionCounts::default())
             .call(url.parse().unwrap());
         let connecting = connects.attempt(&parsed, connecting);

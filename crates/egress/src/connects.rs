@@ -159,7 +159,7 @@ async fn in_background() {
 mod tests {
     use std::future::pending;
 
-    use domain::Destinations;
+    use domain::AddressPolicy;
     use tokio::{sync::Notify, task::yield_now};
 
     use super::*;
@@ -180,7 +180,7 @@ mod tests {
                 let notices = Arc::new([Notify::new(), Notify::new()]);
                 self.attempts.push(Arc::clone(&notices));
                 tokio::spawn(async move {
-                    let url = WebhookUrl::parse("https://a.example/", 100, &Destinations::default()).unwrap();
+                    let url = WebhookUrl::parse("https://a.example/", 100, &AddressPolicy::default()).unwrap();
                     let stalls = async move {
                         let _under_way = under_way.upgrade();
                         pending::<Result<(), _>>().await

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{Answer, OutcomeClass, WebhookUrl};
+use domain::{OutcomeClass, PostResult, WebhookUrl};
 use hyper::{Request, Response, StatusCode, Uri, body::Incoming, header::HeaderValue};
 use hyper_util::{
     client::legacy::{Client, connect::Connected},
@@ -13,7 +13,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use crate::{
-    EgressConfig, EgressError, Post, body,
+    EgressConfig, EgressError, Post,
+    allowed_tcp::AllowedTcp,
+    body,
     builder::builder,
     charset,
     connection_counts::ConnectionCounts,
@@ -26,12 +28,11 @@ use crate::{
     no_descriptor::NoDescriptor,
     request,
     resolver::Resolver,
-    vetted_tcp::VettedTcp,
 };
 
 /// The age at which a connection gets no further request. A connection that is used all the time would stay with an
 /// address that the receiver's name no longer has.
-const LIFETIME: Duration = Duration::from_secs(5 * 60);
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// Sends POSTs to receivers that nobody trusts. Clones share the connection pool and are cheap.
 #[derive(Clone)]
@@ -42,11 +43,11 @@ struct Inner {
     user_agent: HeaderValue,
     notice: Option<String>,
     max_idle: usize,
-    /// The age of a connection from which on a further request might begin after [`LIFETIME`].
+    /// The age of a connection from which on a further request might begin after [`MAX_CONNECTION_AGE`].
     reused_for: Duration,
     counts: ConnectionCounts,
     connects: Connects,
-    tcp: VettedTcp,
+    tcp: AllowedTcp,
     connector: Connector,
     pooled: Client<Connector, ExchangeBody>,
     /// A client without a pool: every request has a connection of its own.
@@ -64,10 +65,10 @@ impl Egress {
         let tls = tls::client_config(config.extra_ca_pem.as_deref())?;
         let resolver =
             Resolver::new(&config.name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
-        let tcp = VettedTcp::new(config.destinations, resolver, timeout);
+        let tcp = AllowedTcp::new(config.address_policy, resolver, timeout);
         let notice = tcp.notice();
-        let idle_timeout = config.idle_timeout.min(LIFETIME / 2);
-        let reused_for = LIFETIME.saturating_sub(timeout.saturating_add(idle_timeout));
+        let idle_timeout = config.idle_timeout.min(MAX_CONNECTION_AGE / 2);
+        let reused_for = MAX_CONNECTION_AGE.saturating_sub(timeout.saturating_add(idle_timeout));
         let counts = ConnectionCounts::default();
         let connector = Connector::new(tcp.clone(), tls, timeout, counts.clone());
         let pooled = client(connector.clone(), idle_timeout, config.max_idle_per_host);
@@ -92,12 +93,12 @@ impl Egress {
         self.0.notice.as_deref()
     }
 
-    /// Sends one POST. Every outcome is an [`Answer`], at most the configured timeout later. Dropping the future closes its
+    /// Sends one POST. Every outcome is a [`PostResult`], at most the configured timeout later. Dropping the future closes its
     /// connection.
     ///
     /// # Errors
     /// [`NoDescriptor`]: the POST was not sent.
-    pub async fn post(&self, request: Post) -> Result<Answer, NoDescriptor> {
+    pub async fn post(&self, request: Post) -> Result<PostResult, NoDescriptor> {
         let started_at = OffsetDateTime::now_utc();
         let start = Instant::now();
         let deadline = start + self.0.timeout;
@@ -132,10 +133,10 @@ impl Egress {
                 (class, None, Some(message), start.elapsed())
             }
         };
-        charset::to_utf8(&mut head, charset, body::KEPT);
+        charset::to_utf8(&mut head, charset, body::MAX_KEPT_BYTES);
         // Each text is limited where it is made. This catches any that is not.
         let error = error.map(limited);
-        Ok(Answer { class, status, head, error, started_at, elapsed })
+        Ok(PostResult { class, status, head, error, started_at, elapsed })
     }
 
     /// Returns whether a receiver can be reached: resolves its host, vets its addresses, connects and makes the TLS

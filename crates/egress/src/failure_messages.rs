@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The maximum of a header's value in a message, in characters.
-const VALUE: usize = 128;
+const MAX_VALUE_CHARS: usize = 128;
 
 /// A message about an answer. Says what the receiver asks for, as far as its status or a header is
 /// meant for that, and that it is in vain.
@@ -57,7 +57,7 @@ pub(crate) fn status(answer: &Parts) -> String {
 /// The values of a header, escaped and cut.
 fn values(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let values: Vec<_> = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
-    (!values.is_empty()).then(|| shortened(Escaped(&values.join(", ")), VALUE))
+    (!values.is_empty()).then(|| shortened(Escaped(&values.join(", ")), MAX_VALUE_CHARS))
 }
 
 /// A text whose control characters and invisible ones are escaped.
@@ -212,7 +212,7 @@ mod tests {
         for long in ["x", "\u{202e}"] {
             let message = said(401, &[("www-authenticate", long.repeat(10_000).as_str())]);
             let value = message.split_once(" asks for ").unwrap().1;
-            assert_eq!((value.chars().count(), value.ends_with('…')), (VALUE, true));
+            assert_eq!((value.chars().count(), value.ends_with('…')), (MAX_VALUE_CHARS, true));
         }
     }
 }

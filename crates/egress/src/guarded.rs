@@ -23,13 +23,13 @@ use crate::{
 
 /// The limit of what is read until a request is written, and of what is read after that, in bytes. An answer is shorter,
 /// as far as it is used: its header is limited to 64 KiB, and 16 KiB of its body are read.
-const ANSWER_LIMIT: usize = 512 * 1024;
+const MAX_ANSWER_BYTES: usize = 512 * 1024;
 
 /// The limit of what is read while the peer is awaited to close a connection, in bytes.
-const SURPLUS_LIMIT: usize = 16 * 1024;
+const MAX_SURPLUS_BYTES: usize = 16 * 1024;
 
 /// The time for a peer to close a connection.
-const CLOSE_TIME: Duration = Duration::from_millis(250);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The layers below, as far as they do more than to read and write.
 pub(crate) trait Layers {
@@ -47,7 +47,7 @@ pub(crate) trait Layers {
 /// reading the request could keep the connection and the request as long as it likes: hyper goes on writing, and no
 /// request's deadline is left to end it.
 ///
-/// Fails a read beyond [`ANSWER_LIMIT`]. hyper's limit of a header does not count interim answers, and none counts the
+/// Fails a read beyond [`MAX_ANSWER_BYTES`]. hyper's limit of a header does not count interim answers, and none counts the
 /// zeros before the size of a chunk: a receiver could keep a thread busy with them until the request's deadline.
 ///
 /// A receiver may answer without reading the request, and close: that breaks the next write, and hyper would not read
@@ -105,7 +105,7 @@ impl<S: Layers + AsyncWrite + Unpin> Guarded<S> {
         if self.open.take().is_some() {
             if self.exchanges.may_be_followed() {
                 self.inner.send_close_notify();
-                self.closing = Some(Box::pin(sleep(CLOSE_TIME)));
+                self.closing = Some(Box::pin(sleep(CLOSE_TIMEOUT)));
                 self.read = 0;
             }
             self.exchanges.close();
@@ -117,7 +117,7 @@ impl<S: Layers + AsyncWrite + Unpin> Guarded<S> {
             let mut surplus = [0; 1024];
             while let Ok(read @ 1..) = ready!(self.inner.poll_read_lowest(cx, &mut surplus)) {
                 self.read += read;
-                if self.read > SURPLUS_LIMIT {
+                if self.read > MAX_SURPLUS_BYTES {
                     break;
                 }
             }
@@ -140,7 +140,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         let read = &buf.filled()[before..];
         if !read.is_empty() {
             self.read += read.len();
-            if self.read > ANSWER_LIMIT {
+            if self.read > MAX_ANSWER_BYTES {
                 return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
             }
             self.exchanges.read(read);
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     thread_local! {
         static ACKNOWLEDGED: Cell<usize> = const { Cell::new(0) };
@@ -231,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_peer_sends_is_acknowledged_soon_after_each_flush_and_while_a_write_waits() {
         let (near, mut far) = duplex(64);
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
+        let mut stream = Guarded::new(near, TIMEOUT, &ConnectionCounts::default());
         stream.write_all(&[0; 64]).await.unwrap();
         assert_eq!(ACKNOWLEDGED.get(), 0);
         for _ in 0..2 {
@@ -248,7 +248,7 @@ mod tests {
         let (near, mut far) = duplex(64);
         far.write_all(b"answer").await.unwrap();
         drop(far);
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
+        let mut stream = Guarded::new(near, TIMEOUT, &ConnectionCounts::default());
         stream.write_all(&[0; 1000]).await.unwrap();
         let mut answer = Vec::new();
         let error = stream.read_to_end(&mut answer).await.unwrap_err();
@@ -264,8 +264,8 @@ mod tests {
             }
         });
         let started = Instant::now();
-        let error = Guarded::new(near, LIMIT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
-        assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, LIMIT));
+        let error = Guarded::new(near, TIMEOUT, &ConnectionCounts::default()).write_all(&[0; 1000]).await.unwrap_err();
+        assert_eq!((error.kind(), started.elapsed()), (io::ErrorKind::TimedOut, TIMEOUT));
         drip.abort();
     }
 
@@ -275,11 +275,11 @@ mod tests {
         let reader = tokio::spawn(async move {
             let mut request = [0; 100];
             for _ in 0..3 {
-                sleep(LIMIT * 2 / 3).await;
+                sleep(TIMEOUT * 2 / 3).await;
                 far.read_exact(&mut request).await.unwrap();
             }
         });
-        let mut stream = Guarded::new(near, LIMIT, &ConnectionCounts::default());
+        let mut stream = Guarded::new(near, TIMEOUT, &ConnectionCounts::default());
         for _ in 0..3 {
             stream.write_all(&[0; 100]).await.unwrap();
             stream.flush().await.unwrap();

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod allowed_tcp;
 mod body;
 mod builder;
 mod causes;
@@ -21,7 +22,6 @@ mod no_descriptor;
 mod request;
 mod resolver;
 mod status_line;
-mod vetted_tcp;
 
 pub use config::{EgressConfig, EgressError};
 pub use egress::Egress;

@@ -4,20 +4,20 @@ use std::{error::Error, fmt};
 
 use domain::shortened;
 
-/// How long an error's text may be, in characters: as much as an administrator reads.
-pub(crate) const TEXT: usize = 300;
+/// The maximum length of an error's text, in characters: as much as an administrator reads.
+pub(crate) const MAX_TEXT_CHARS: usize = 300;
 
-/// How much of a host's name such a text quotes, in characters.
-pub(crate) const HOST: usize = 128;
+/// The part of a host's name that an error's text quotes, in characters.
+pub(crate) const MAX_HOST_CHARS: usize = 128;
 
 /// Writes a text up to the limit. A text that is cut ends in an ellipsis, and the rest of it is never made.
 pub(crate) fn limited(text: impl fmt::Display) -> String {
-    shortened(text, TEXT)
+    shortened(text, MAX_TEXT_CHARS)
 }
 
-/// A host's name in quotes, cut to [`HOST`] characters.
+/// A host's name in quotes, cut to [`MAX_HOST_CHARS`] characters.
 pub(crate) fn quoted(host: &str) -> String {
-    format!("{:?}", shortened(host, HOST))
+    format!("{:?}", shortened(host, MAX_HOST_CHARS))
 }
 
 /// An error with its causes, cut to 300 characters: a source that can be kept and logged.
@@ -51,9 +51,14 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_at_a_character_and_says_so() {
-        for (characters, kept) in [(0, 0), (TEXT - 1, TEXT - 1), (TEXT, TEXT), (TEXT + 1, TEXT - 1)] {
+        for (characters, kept) in [
+            (0, 0),
+            (MAX_TEXT_CHARS - 1, MAX_TEXT_CHARS - 1),
+            (MAX_TEXT_CHARS, MAX_TEXT_CHARS),
+            (MAX_TEXT_CHARS + 1, MAX_TEXT_CHARS - 1),
+        ] {
             let text = limited("é".repeat(characters));
-            assert_eq!((text.chars().count().min(kept), text.ends_with('…')), (kept, characters > TEXT));
+            assert_eq!((text.chars().count().min(kept), text.ends_with('…')), (kept, characters > MAX_TEXT_CHARS));
             assert_eq!(text.trim_end_matches('…'), "é".repeat(kept));
         }
     }
@@ -70,12 +75,12 @@ mod tests {
             }
         }
 
-        assert_eq!(limited(Endless).chars().count(), TEXT);
+        assert_eq!(limited(Endless).chars().count(), MAX_TEXT_CHARS);
     }
 
     #[test]
     fn a_quoted_name_is_short_too() {
         assert_eq!(quoted("a.example"), "\"a.example\"");
-        assert_eq!(quoted(&"a".repeat(5000)).chars().count(), HOST + 2);
+        assert_eq!(quoted(&"a".repeat(5000)).chars().count(), MAX_HOST_CHARS + 2);
     }
 }

@@ -22,8 +22,8 @@ pub struct Post {
     pub body: Bytes,
 }
 
-/// How many headers are added to a POST's own.
-const ADDED: usize = 6;
+/// The number of headers that are added to a POST's own headers.
+const ADDED_HEADERS: usize = 6;
 
 /// Builds the request. Its own headers replace those of the same name in `post`.
 pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
@@ -32,7 +32,7 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     let headers = request.headers_mut();
-    headers.reserve(post.headers.len() + ADDED);
+    headers.reserve(post.headers.len() + ADDED_HEADERS);
     for (name, value) in &post.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Failure::Unwritable("header"))?;
         let value = HeaderValue::from_str(value).map_err(|_| Failure::Unwritable("header"))?;
@@ -48,12 +48,12 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
 
 #[cfg(test)]
 mod tests {
-    use domain::Destinations;
+    use domain::AddressPolicy;
 
     use super::*;
 
     fn target(url: &str) -> String {
-        let url = WebhookUrl::parse(url, 2048, &Destinations::default()).unwrap();
+        let url = WebhookUrl::parse(url, 2048, &AddressPolicy::default()).unwrap();
         let post = Post { url, headers: Vec::new(), body: Bytes::new() };
         build(&post, &HeaderValue::from_static("x")).unwrap().uri().to_string()
     }

@@ -28,15 +28,15 @@ use system::System;
 
 use crate::no_descriptor::NoDescriptor;
 
-/// How many addresses of each family are considered.
-const MOST_OF_A_FAMILY: usize = 16;
+/// The maximum of addresses of each family that are considered.
+const MAX_ADDRESSES_PER_FAMILY: usize = 16;
 
 /// The time that one family's addresses wait for those of the other, and the answer that there is no such name for the
 /// other name servers.
-const PATIENCE: Duration = Duration::from_millis(300);
+const SECOND_ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How many questions may await one name server's answer over TCP.
-const CONCURRENT: usize = 4096;
+/// The questions that may await one name server's answer over TCP.
+const MAX_TCP_QUESTIONS: usize = 4096;
 
 /// Why a name has no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub(crate) enum LookupError {
     NoDescriptor,
 }
 
-/// Looks up names. It does not vet what it finds.
+/// Looks up names. It does not check the addresses that it finds.
 pub(crate) struct Resolver {
     source: Source,
     recent: Recent,
@@ -70,7 +70,7 @@ enum Source {
 }
 
 /// Addresses, and how long they may be remembered.
-type Found = Result<(Vec<IpAddr>, Duration), LookupError>;
+type LookupResult = Result<(Vec<IpAddr>, Duration), LookupError>;
 
 impl Resolver {
     /// Uses these name servers, or the system's if there are none. Asks nothing yet. A lookup takes at most half of the
@@ -131,14 +131,14 @@ impl Resolver {
 
 /// Returns the first addresses that any name server has, so one that is silent or fails costs nothing. One that knows no
 /// such name may know less than the others, which get a little more time then.
-async fn first_that_knows(mut questions: JoinSet<Found>, deadline: Instant) -> Found {
+async fn first_that_knows(mut questions: JoinSet<LookupResult>, deadline: Instant) -> LookupResult {
     let (mut error, mut end) = (LookupError::Silent, deadline);
     while let Ok(Some(answer)) = timeout_at(end, questions.join_next()).await {
         match answer {
             Ok(found @ Ok(_)) => return found,
             Ok(Err(LookupError::NoAddress)) if error != LookupError::NoAddress => {
                 error = LookupError::NoAddress;
-                end = deadline.min(Instant::now() + PATIENCE);
+                end = deadline.min(Instant::now() + SECOND_ANSWER_TIMEOUT);
             }
             Ok(Err(LookupError::Failed)) if error == LookupError::Silent => error = LookupError::Failed,
             _ => {}
@@ -149,7 +149,7 @@ async fn first_that_knows(mut questions: JoinSet<Found>, deadline: Instant) -> F
 
 /// Asks for both families at once. Some name servers never answer for a family that a name does not have, so neither
 /// family waits long for the other.
-async fn both_families(client: &TokioResolver, name: &Name) -> Found {
+async fn both_families(client: &TokioResolver, name: &Name) -> LookupResult {
     let mut v4 = std::pin::pin!(one_family(client, name, RecordType::A));
     let mut v6 = std::pin::pin!(one_family(client, name, RecordType::AAAA));
     let (v4, v6) = tokio::select! {
@@ -169,17 +169,17 @@ async fn both_families(client: &TokioResolver, name: &Name) -> Found {
     }
 }
 
-async fn patience(first: &Found, second: impl Future<Output = Found>) -> Found {
+async fn patience(first: &LookupResult, second: impl Future<Output = LookupResult>) -> LookupResult {
     match first {
-        Ok(_) => timeout(PATIENCE, second).await.unwrap_or(Err(LookupError::Silent)),
+        Ok(_) => timeout(SECOND_ANSWER_TIMEOUT, second).await.unwrap_or(Err(LookupError::Silent)),
         Err(_) => second.await,
     }
 }
 
-async fn one_family(client: &TokioResolver, name: &Name, family: RecordType) -> Found {
+async fn one_family(client: &TokioResolver, name: &Name, family: RecordType) -> LookupResult {
     let lookup = client.lookup(name.clone(), family).await.map_err(|error| lookup_error(&error))?;
     let addresses = lookup.answers().iter().filter_map(|record| record.data.ip_addr());
-    let addresses: Vec<_> = addresses.take(MOST_OF_A_FAMILY).collect();
+    let addresses: Vec<_> = addresses.take(MAX_ADDRESSES_PER_FAMILY).collect();
     let ttl = lookup.valid_until().saturating_duration_since(std::time::Instant::now());
     if addresses.is_empty() { Err(LookupError::NoAddress) } else { Ok((addresses, ttl)) }
 }
@@ -217,7 +217,7 @@ fn clients(
     options.edns0 = false;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
-    options.max_active_requests = CONCURRENT;
+    options.max_active_requests = MAX_TCP_QUESTIONS;
     let client = |server| {
         let config = ResolverConfig::from_name_servers(vec![server]);
         let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
@@ -233,9 +233,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_such_name_waits_a_little_for_a_name_server_that_knows_it() {
-        let found: Found = Ok((vec![[192, 0, 2, 1].into()], Duration::ZERO));
-        let missing: Found = Err(LookupError::NoAddress);
-        let failed: Found = Err(LookupError::Failed);
+        let found: LookupResult = Ok((vec![[192, 0, 2, 1].into()], Duration::ZERO));
+        let missing: LookupResult = Err(LookupError::NoAddress);
+        let failed: LookupResult = Err(LookupError::Failed);
         for (answers, expected, after) in [
             (vec![(1, &missing)], &missing, 1),
             (vec![(1, &missing), (300, &found)], &found, 300),

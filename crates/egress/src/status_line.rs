@@ -1,15 +1,15 @@
 //! The beginning of an answer, as it is read from its connection.
 
 /// The length of `HTTP/1.1 200`.
-const LENGTH: usize = 12;
+const STATUS_LINE_BYTES: usize = 12;
 
 /// The version, without its minor number, and what stands between it and the status.
-const VERSION: &[u8] = b"HTTP/1.";
+const VERSION_PREFIX: &[u8] = b"HTTP/1.";
 
 /// The first bytes that were read since a request began.
 #[derive(Default)]
 pub(crate) struct StatusLine {
-    bytes: [u8; LENGTH],
+    bytes: [u8; STATUS_LINE_BYTES],
     length: usize,
 }
 
@@ -17,7 +17,7 @@ impl StatusLine {
     /// Adds bytes. hyper skips empty lines in front of an answer.
     pub(crate) fn read(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            if self.length == LENGTH {
+            if self.length == STATUS_LINE_BYTES {
                 return;
             }
             if self.length > 0 || !matches!(byte, b'\r' | b'\n') {
@@ -30,15 +30,15 @@ impl StatusLine {
     /// Returns whether an answer has begun, even one that breaks off in its first line. Other bytes are what a receiver
     /// sent too much after an earlier answer.
     pub(crate) fn has_begun(&self) -> bool {
-        let length = self.length.min(VERSION.len());
-        length > 0 && self.bytes[..length] == VERSION[..length]
+        let length = self.length.min(VERSION_PREFIX.len());
+        length > 0 && self.bytes[..length] == VERSION_PREFIX[..length]
     }
 
     /// Returns whether further bytes may follow the answer, which are not its body: after an answer that has none by its
     /// status (204, 205, 304), whatever the receiver sends; after an interim answer (1xx), the answer itself; after a
     /// 408, the answer to a request that the receiver had not seen yet.
     pub(crate) fn may_be_followed(&self) -> bool {
-        matches!(&self.bytes[LENGTH - 3..], [b'1', _, _] | b"204" | b"205" | b"304" | b"408")
+        matches!(&self.bytes[STATUS_LINE_BYTES - 3..], [b'1', _, _] | b"204" | b"205" | b"304" | b"408")
     }
 }
 

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 
 /// The time for which an acknowledgement waits for others. At 200 events a second this wait saves a tenth of all CPU. If the
 /// process or its connection is lost meanwhile, the event comes again as a duplicate.
-const DELAY: Duration = Duration::from_millis(25);
+const ACK_DELAY: Duration = Duration::from_millis(25);
 /// From this number on, acknowledgements do not wait: ingest holds no more events than these while they are large.
-const ENOUGH: usize = 4;
+const MAX_DELAYED_ACKS: usize = 4;
 
 /// The acknowledgements of this process that wait.
 #[derive(Clone, Default)]
@@ -23,10 +23,10 @@ impl AckBatch {
             let mut waiting = self.0.lock();
             let is_first = waiting.is_empty();
             waiting.extend(ackers);
-            (is_first && !waiting.is_empty(), waiting.len() >= ENOUGH)
+            (is_first && !waiting.is_empty(), waiting.len() >= MAX_DELAYED_ACKS)
         };
         if is_first && !is_enough {
-            tokio::time::sleep(DELAY).await;
+            tokio::time::sleep(ACK_DELAY).await;
         }
         if is_first || is_enough {
             let ackers = take(&mut *self.0.lock());

@@ -27,17 +27,17 @@ use crate::{
 
 /// The time for which a batch waits for more events while they come faster than that. Their jobs then reach a
 /// dispatcher together, so that it need not wait for more itself.
-const LINGER: Duration = Duration::from_millis(4);
+const BATCH_LINGER: Duration = Duration::from_millis(4);
 /// Batches under way at a time. Each takes one of the ledger's connections at a time, of which there are 8 by default.
-const BATCHES: u16 = 4;
+const MAX_BATCHES: u16 = 4;
 /// The maximum of events that ingest holds, while they are small. With 512, a publisher that never waits gets ahead of
 /// ingest, and all tenants' events wait in its queue for seconds.
-const PREFETCH: u16 = 1_024;
+const PREFETCH_EVENTS: u16 = 1_024;
 /// Bytes of bodies in one batch. Memory holds each batch that is under way, a few times over on its way to the ledger.
-const BATCH_BYTES: usize = 2 * 1024 * 1024;
+const MAX_BATCH_BYTES: usize = 2 * 1024 * 1024;
 /// The interval at which the bindings of the events queue are declared.
 const BINDINGS_INTERVAL: Duration = Duration::from_secs(60);
-const PROCESS: &str = "event-ingest";
+const PROCESS_NAME: &str = "event-ingest";
 const OPS_PORT: u16 = 9082;
 
 /// The service: built, then run.
@@ -52,8 +52,8 @@ impl App {
     /// # Errors
     /// [`StartError`], which names the setting.
     pub async fn build(settings: &Settings) -> Result<Self, StartError> {
-        let ledger = connections::ledger(settings, PROCESS)?;
-        let foundation = Foundation::build(settings, PROCESS, OPS_PORT, ledger).await?;
+        let ledger = connections::ledger(settings, PROCESS_NAME)?;
+        let foundation = Foundation::build(settings, PROCESS_NAME, OPS_PORT, ledger).await?;
         Ok(Self { foundation, settings: settings.clone() })
     }
 
@@ -94,7 +94,7 @@ impl App {
                 () = shutdown.cancelled() => return,
                 () = running.database.known() => {}
             }
-            let subscribe = || running.broker.subscribe_events(Prefetch::of_small(PREFETCH), attachment.clone());
+            let subscribe = || running.broker.subscribe_events(Prefetch::of_small(PREFETCH_EVENTS), attachment.clone());
             let intake = intake(&running, &settings, metrics, &shutdown);
             let consuming = consume(subscribe, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown);
             tokio::join!(consuming, shutdown.run_until_cancelled(keep_bindings(&running.broker)));
@@ -123,7 +123,7 @@ fn intake(running: &Running, settings: &Settings, metrics: Metrics, shutdown: &C
         spans: Spans::new(running.traces.clone(), running.broker.names()),
         data_limit: settings.limits.event_data_bytes,
         keep: settings.retention.kept().bodies,
-        flood: Flood::above(settings.ingest.flood, settings.ingest.rush, Instant::now()),
+        flood: Flood::above(settings.ingest.flood, settings.ingest.batch_above, Instant::now()),
         turns: StoreTurns::new(),
         acks: AckBatch::default(),
         parks: parks(),
@@ -155,9 +155,9 @@ async fn consume(
     deadline: Duration,
     shutdown: &CancellationToken,
 ) {
-    let most = usize::from(most.min(PREFETCH / BATCHES));
-    let limit = BatchLimit { messages: most, bytes: BATCH_BYTES, linger: LINGER };
-    let (tasks, batches) = (TaskTracker::new(), Arc::new(Semaphore::new(BATCHES.into())));
+    let most = usize::from(most.min(PREFETCH_EVENTS / MAX_BATCHES));
+    let limit = BatchLimit { messages: most, bytes: MAX_BATCH_BYTES, linger: BATCH_LINGER };
+    let (tasks, batches) = (TaskTracker::new(), Arc::new(Semaphore::new(MAX_BATCHES.into())));
     let mut closings: Vec<Closing> = Vec::new();
     while clocks_agree(&intake, shutdown).await {
         let mut subscription = subscribe();

@@ -11,16 +11,16 @@ use domain::TenantId;
 use parking_lot::Mutex;
 
 /// The time for which a job counts, about. The level of a steady rate is its number of jobs in this time.
-const FADES_IN: Duration = Duration::from_secs(1);
+const FADE_TIME: Duration = Duration::from_secs(1);
 
 /// A level for each tenant, and one for all jobs, which rises with every job and fades. A tenant floods once its level
 /// reaches the limit and is above the levels of all tenants below the limit together. It floods until its level is below
-/// half of the limit. The load is high while the level of all jobs is `rush` or more. That level stops at twice `rush`, so
+/// half of the limit. The load is high while the level of all jobs is `batch_above` or more. That level stops at twice `batch_above`, so
 /// that high load is soon over after a burst, however large.
 #[derive(Clone)]
 pub(crate) struct Flood {
     limit: f64,
-    rush: f64,
+    batch_above: f64,
     levels: Arc<Mutex<Levels>>,
 }
 
@@ -37,15 +37,15 @@ struct Level {
 }
 
 impl Flood {
-    /// `limit`: a tenant with fewer jobs a second does not flood. `rush`: the jobs a second from which on the load is high.
-    pub(crate) fn above(limit: u32, rush: u32, now: Instant) -> Self {
+    /// `limit`: a tenant with fewer jobs a second does not flood. `batch_above`: the jobs a second from which on the load is high.
+    pub(crate) fn above(limit: u32, batch_above: u32, now: Instant) -> Self {
         let levels = Levels { swept: now, all: Level::new(now), tenants: HashMap::new() };
-        Self { limit: limit.into(), rush: rush.into(), levels: Arc::new(Mutex::new(levels)) }
+        Self { limit: limit.into(), batch_above: batch_above.into(), levels: Arc::new(Mutex::new(levels)) }
     }
 
     /// Returns true while the load is high: until a second after the last job at the latest.
     pub(crate) fn is_high_load(&self, now: Instant) -> bool {
-        self.levels.lock().all.jobs_at(now) >= self.rush
+        self.levels.lock().all.jobs_at(now) >= self.batch_above
     }
 
     /// Counts a batch's jobs by tenant. Returns those of the tenants that flood.
@@ -53,7 +53,7 @@ impl Flood {
         let (mut levels, limit) = (self.levels.lock(), self.limit);
         levels.sweep(now);
         levels.all.rise(jobs.values().sum(), now);
-        levels.all.jobs = levels.all.jobs.min(2.0 * self.rush);
+        levels.all.jobs = levels.all.jobs.min(2.0 * self.batch_above);
         let mut high = Vec::new();
         for (tenant, jobs) in jobs {
             let level = levels.tenants.entry(*tenant).or_insert_with(|| Level::new(now));
@@ -78,9 +78,9 @@ impl Flood {
 }
 
 impl Levels {
-    /// Forgets tenants with hardly any level left, at most once in [`FADES_IN`].
+    /// Forgets tenants with hardly any level left, at most once in [`FADE_TIME`].
     fn sweep(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.swept) >= FADES_IN {
+        if now.saturating_duration_since(self.swept) >= FADE_TIME {
             self.swept = now;
             self.tenants.retain(|_, level| level.jobs_at(now) >= 0.5);
         }
@@ -98,7 +98,7 @@ impl Level {
 
     fn jobs_at(&self, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.at);
-        self.jobs * (-passed.as_secs_f64() / FADES_IN.as_secs_f64()).exp()
+        self.jobs * (-passed.as_secs_f64() / FADE_TIME.as_secs_f64()).exp()
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
         batches(&flood, &mut now, 1, &[(1, 250), (2, 249)]);
         assert!(!flood.is_high_load(now), "a burst below the limit");
         batches(&flood, &mut now, 1, &[(1, 100_000)]);
-        assert!(flood.is_high_load(now + FADES_IN / 2) && !flood.is_high_load(now + FADES_IN), "however much it was");
+        assert!(flood.is_high_load(now + FADE_TIME / 2) && !flood.is_high_load(now + FADE_TIME), "however much it was");
         let always = Flood::above(1_000, 0, now);
         assert!(always.is_high_load(now), "no limit, all is");
     }

@@ -39,14 +39,14 @@ use crate::{
 
 /// Deliveries of a tenant and event type in one batch that are very many: their events take turns, and no other event
 /// waits for them.
-const VERY_MANY: u32 = 1_000;
+const LARGE_FAN_OUT_DELIVERIES: u32 = 1_000;
 
 /// Statements for events with very many deliveries that run, or whose jobs are being published, at a time.
-const LARGE_STATEMENTS: usize = 2;
+const MAX_LARGE_STATEMENTS: usize = 2;
 
 /// Events in one call for untried deliveries. It looks at every webhook that their tenants ever had, in a query for each
 /// week of the events.
-const EVENTS_OF_A_CALL: usize = 16;
+const EVENTS_PER_CALL: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct Intake {
@@ -82,7 +82,7 @@ pub(crate) struct StoreTurns {
 
 impl StoreTurns {
     pub(crate) fn new() -> Self {
-        Self { failed: Arc::new(Semaphore::new(1)), large: Arc::new(Semaphore::new(LARGE_STATEMENTS)) }
+        Self { failed: Arc::new(Semaphore::new(1)), large: Arc::new(Semaphore::new(MAX_LARGE_STATEMENTS)) }
     }
 }
 
@@ -137,7 +137,7 @@ impl Intake {
         }
         let under_way = Arc::new(UnderWay { _permit: under_way, began, seconds: self.metrics.batch_seconds.clone() });
         let under_way_too = Some(Arc::clone(&under_way));
-        let whole = Part { usable, may_be_older: false, is_large: false, under_way: under_way_too };
+        let whole = StoreBatch { usable, may_be_older: false, is_large: false, under_way: under_way_too };
         tokio::join!(self.deliver(whole), self.reject(unusable, Some(under_way)), async {
             for (message, traceparent, span) in panicked {
                 self.park(message, traceparent.as_ref(), span).await;
@@ -192,8 +192,8 @@ impl Intake {
     /// Stores usable events and publishes their jobs, statement by statement. The first ones store what makes few
     /// deliveries. What they leave, bursts of tenants with very many webhooks, holds up no other event: it holds no
     /// permits of batches, as the prefetch bounds it (backpressure).
-    async fn deliver(&self, part: Part) {
-        let statements = stream::unfold(part, |part| self.deliver_some(part));
+    async fn deliver(&self, batch: StoreBatch) {
+        let statements = stream::unfold(batch, |batch| self.deliver_some(batch));
         statements.for_each_concurrent(None, |stored| self.publish(stored)).await;
     }
 
@@ -203,13 +203,13 @@ impl Intake {
     /// Events that cannot be stored are halved, and neither half waits for the other. So an event that cannot be stored
     /// at all holds up no other. The halves hold no permits either. Events whose storing panics are halved as well,
     /// until the event is alone: it is rejected.
-    async fn deliver_some(&self, mut part: Part) -> Option<(Deliverable, Part)> {
-        part.usable.retain(|(_, message)| message.acker.is_usable());
-        if part.usable.is_empty() {
+    async fn deliver_some(&self, mut batch: StoreBatch) -> Option<(Deliverable, StoreBatch)> {
+        batch.usable.retain(|(_, message)| message.acker.is_usable());
+        if batch.usable.is_empty() {
             return None;
         }
-        let stored = AssertUnwindSafe(self.stored(&part)).catch_unwind().await;
-        let Part { mut usable, is_large, under_way, .. } = part;
+        let stored = AssertUnwindSafe(self.stored(&batch)).catch_unwind().await;
+        let StoreBatch { mut usable, is_large, under_way, .. } = batch;
         let Jobs { main, bulk, judged, events, may_be_older, turn } = match stored.unwrap_or(Err(NotStored::Panicked)) {
             Ok(jobs) => jobs,
             Err(NotStored::Abandoned) => return None,
@@ -224,7 +224,7 @@ impl Intake {
             Err(NotStored::Together | NotStored::Panicked) => {
                 drop(under_way);
                 let other = usable.split_off(usable.len() / 2);
-                let half = |usable| Part { usable, may_be_older: true, is_large, under_way: None };
+                let half = |usable| StoreBatch { usable, may_be_older: true, is_large, under_way: None };
                 let [one, other] = [usable, other].map(|events| Box::pin(self.deliver(half(events))));
                 tokio::join!(one, other);
                 return None;
@@ -244,7 +244,7 @@ impl Intake {
         // Nothing is stored: only events with very many deliveries are left.
         let is_large = is_large || rest.len() == all;
         let goes_on_under_way = if is_large || may_be_older { None } else { under_way.clone() };
-        let rest = Part { usable: rest, may_be_older, is_large, under_way: goes_on_under_way };
+        let rest = StoreBatch { usable: rest, may_be_older, is_large, under_way: goes_on_under_way };
         Some((Deliverable { main, bulk, waiting, spans, under_way, turn }, rest))
     }
 
@@ -284,9 +284,9 @@ impl Intake {
     }
 
     /// Stores usable events, and returns their jobs.
-    async fn stored(&self, part: &Part) -> Result<Jobs, NotStored> {
-        let plan = Plan::new(part.usable.iter().map(|(event, _)| event));
-        let (stored, may_be_older, turn) = self.store(&plan, part).instrument(span_of(&plan)).await?;
+    async fn stored(&self, batch: &StoreBatch) -> Result<Jobs, NotStored> {
+        let plan = Plan::new(batch.usable.iter().map(|(event, _)| event));
+        let (stored, may_be_older, turn) = self.store(&plan, batch).instrument(span_of(&plan)).await?;
         let jobs = self.jobs(&plan, stored, may_be_older).await.ok_or(NotStored::Abandoned)?;
         Ok(Jobs { turn, ..jobs })
     }
@@ -294,21 +294,21 @@ impl Intake {
     /// Stores events and deliveries, as many as one statement stores. Tries again until it succeeds, or until it fails
     /// where fewer events may be stored. Returns as well whether an earlier call, which failed, may have stored them,
     /// and the turn that their jobs hold.
-    async fn store(&self, plan: &Plan, part: &Part) -> Result<StoredInTurn, NotStored> {
+    async fn store(&self, plan: &Plan, batch: &StoreBatch) -> Result<StoredInTurn, NotStored> {
         let mut tries = 0_u32;
         let store = || {
             tries += 1;
             async {
                 plan.events.iter().for_each(|event| fault::at(fault::Step::Store, &event.body));
-                let (stored, turn) = if part.is_large {
-                    let Some(turn) = self.turn_of_large(part).await else { return Ok(Err(NotStored::Abandoned)) };
+                let (stored, turn) = if batch.is_large {
+                    let Some(turn) = self.turn_of_large(batch).await else { return Ok(Err(NotStored::Abandoned)) };
                     (self.ledger.events_store(&plan.events).await, Some(turn))
                 } else {
-                    let _turn = if part.may_be_older { self.turns.failed.acquire().await.ok() } else { None };
-                    (self.ledger.events_store_below(&plan.events, VERY_MANY).await, None)
+                    let _turn = if batch.may_be_older { self.turns.failed.acquire().await.ok() } else { None };
+                    (self.ledger.events_store_below(&plan.events, LARGE_FAN_OUT_DELIVERIES).await, None)
                 };
                 match stored {
-                    Err(error) if (plan.events.len() > 1 || part.under_way.is_some()) && may_be_less(&error) => {
+                    Err(error) if (plan.events.len() > 1 || batch.under_way.is_some()) && may_be_less(&error) => {
                         let (error, events) = (&error as &dyn Error, plan.events.len());
                         tracing::warn!(error, events, "events could not be stored: tried again apart from others");
                         Ok(Err(NotStored::Together))
@@ -319,15 +319,15 @@ impl Intake {
         };
         let stored = until_done("storing events", &self.abandon, store).await.ok_or(NotStored::Abandoned)?;
         let (stored, turn) = stored?;
-        Ok((stored, tries > 1 || part.may_be_older, turn))
+        Ok((stored, tries > 1 || batch.may_be_older, turn))
     }
 
     /// Waits for the turn of events with very many deliveries. `None` if they stay on the queue: the shutdown began,
     /// or their channel was lost.
-    async fn turn_of_large(&self, part: &Part) -> Option<OwnedSemaphorePermit> {
+    async fn turn_of_large(&self, batch: &StoreBatch) -> Option<OwnedSemaphorePermit> {
         let turn = Arc::clone(&self.turns.large).acquire_owned();
         let turn = self.shutdown.run_until_cancelled(turn).await?.ok()?;
-        part.usable.iter().any(|(_, message)| message.acker.is_usable()).then_some(turn)
+        batch.usable.iter().any(|(_, message)| message.acker.is_usable()).then_some(turn)
     }
 
     /// The jobs of new deliveries, and of untried ones that an earlier try or process may have stored.
@@ -346,7 +346,7 @@ impl Intake {
         let left: HashSet<_> = left.into_iter().collect();
         doubtful.retain(|event| !left.contains(event));
         let mut untried = Vec::new();
-        for some in doubtful.chunks(EVENTS_OF_A_CALL) {
+        for some in doubtful.chunks(EVENTS_PER_CALL) {
             let events: Vec<_> = some.iter().map(|event| &plan.events[*event]).collect();
             let find = || self.ledger.deliveries_untried(&events);
             let found = until_done("finding untried deliveries", &self.abandon, find).await?;
@@ -420,7 +420,7 @@ enum NotStored {
 }
 
 /// Events to be stored.
-struct Part {
+struct StoreBatch {
     usable: Vec<(Usable, Message)>,
     /// An earlier call, which failed, may have stored them.
     may_be_older: bool,

@@ -118,7 +118,7 @@ pub(crate) fn rejected(
         ("x-rejected-at".to_owned(), now.format(&Rfc3339).unwrap_or_default()),
         ("x-rejected-routing-key".to_owned(), routing_key),
     ]);
-    Outgoing { queue, body, headers, ..Default::default() }
+    Outgoing { routing_key: queue, body, headers, ..Default::default() }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a collector is told of an event: a consumer's span by OpenTelemetry's conventions for messaging, from the
+//! The span of an event for a collector: a consumer's span by OpenTelemetry's conventions for messaging, from the
 //! message's arrival until its jobs are confirmed. It holds nothing of the body, and no header.
 
 use broker::Names;

@@ -32,7 +32,7 @@ pub use connect::{
 pub use delivery::{
     attempts::{Attempted, Record},
     brakes::Brake,
-    hold::{Held, Waking},
+    hold::{Held, ReleaseRate},
     intake::{NewEvent, Stored},
     look_up::{Destination, LoadedDelivery, StoredBody},
 };

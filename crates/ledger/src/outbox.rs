@@ -37,7 +37,7 @@ pub struct Promised {
     /// The job.
     pub job: Job,
     /// The number of its deliveries by the broker before it was held.
-    pub handed_out: u32,
+    pub delivery_count: u32,
 }
 
 /// An entry of the outbox: its delivery, the end of its lease, and the number of the job's deliveries by the broker.
@@ -57,10 +57,10 @@ impl OutboxBatch {
 
     /// Leased entries, and the jobs of those deliveries that wait, given with their numbers of attempts made.
     fn of(entries: &[Entry], waiting: &[(Uuid, i16)]) -> Self {
-        let handed_out: HashMap<Uuid, i16> = entries.iter().map(|(id, _, times)| (*id, *times)).collect();
+        let delivery_counts: HashMap<Uuid, i16> = entries.iter().map(|(id, _, times)| (*id, *times)).collect();
         let promised = |(id, attempts): &(Uuid, i16)| Promised {
             job: next_job(*id, *attempts),
-            handed_out: handed_out.get(id).map_or(0, |times| u32::from(times.unsigned_abs())),
+            delivery_count: delivery_counts.get(id).map_or(0, |times| u32::from(times.unsigned_abs())),
         };
         Self {
             ids: entries.iter().map(|(id, ..)| *id).collect(),

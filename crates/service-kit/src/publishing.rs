@@ -50,7 +50,7 @@ impl Publishing<'_> {
     ) -> Option<()> {
         let mut queues = HashMap::<String, Vec<Publication<S, T>>>::new();
         for publication in publications {
-            let Some(queue) = message_of(&publication).map(|message| message.queue.clone()) else { continue };
+            let Some(queue) = message_of(&publication).map(|message| message.routing_key.clone()) else { continue };
             queues.entry(queue).or_default().push(publication);
         }
         let part =

@@ -121,9 +121,9 @@ fn every_kind_of_setting_can_come_from_the_environment() {
     assert_eq!(settings.egress.allowed_networks, networks);
     assert_eq!(settings.egress.name_servers, ["127.0.0.1:53", "[::1]:5353"].map(|server| server.parse().unwrap()));
     assert_eq!(settings.egress.canary().unwrap().unwrap().as_str(), "https://127.0.0.1/");
-    let destinations = settings.egress.destinations();
-    assert!(destinations.check_port(8443).is_err() && destinations.check_host("a.corp.example").is_err());
-    assert!(destinations.check_address("127.0.0.1".parse().unwrap()).is_ok());
+    let address_policy = settings.egress.address_policy();
+    assert!(address_policy.check_port(8443).is_err() && address_policy.check_host("a.corp.example").is_err());
+    assert!(address_policy.check_address("127.0.0.1".parse().unwrap()).is_ok());
     assert_eq!((settings.egress.idle_timeout, settings.egress.max_idle_per_host), (Duration::from_secs(90), 0));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.tenant_share), (65_535, 1.0));
     assert_eq!(settings.limits.event_data_bytes, 14);

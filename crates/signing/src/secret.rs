@@ -5,7 +5,7 @@ use std::fmt;
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
-const PREFIX: &str = "whsec_";
+const SECRET_PREFIX: &str = "whsec_";
 const RANDOM_BYTES: usize = 32;
 
 /// A webhook's `signing_secret`. Its whole text is the HMAC key. It is wiped from memory when dropped, and its `Debug`
@@ -28,8 +28,8 @@ impl SigningSecret {
         SystemRandom::new().fill(bytes.as_mut_slice()).map_err(|_| NoRandomness)?;
         let digits = Zeroizing::new(hex::encode(bytes.as_slice()));
         // Reserved at once, as a string that grows leaves copies of the secret behind.
-        let mut text = String::with_capacity(PREFIX.len() + digits.len());
-        text.push_str(PREFIX);
+        let mut text = String::with_capacity(SECRET_PREFIX.len() + digits.len());
+        text.push_str(SECRET_PREFIX);
         text.push_str(&digits);
         Ok(Self::from(text))
     }

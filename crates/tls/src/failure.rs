@@ -41,16 +41,16 @@ const NOUNS: [(&str, &str, &str); 13] = [
     ("{identity}", "got none, or one that it does not accept ({value})", "deliveries come without one"),
     ("{identify}", "set one of an authority that the server trusts, with a type of key that it accepts, or ", ""),
     ("{accept}", "demand none", "accept deliveries without one, and to verify their signature instead"),
-    ("{versions}", VERSIONS, VERSIONS),
-    ("{keys}", KEYS, KEYS),
+    ("{versions}", ACCEPTED_VERSIONS, ACCEPTED_VERSIONS),
+    ("{keys}", ACCEPTED_KEYS, ACCEPTED_KEYS),
 ];
 
 /// The versions and cipher suites, and the keys, that [`client_config`](crate::client_config) accepts.
-const VERSIONS: &str = "TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20";
-const KEYS: &str = "a P-256, P-384, Ed25519 or RSA key (2048 bits or more)";
+const ACCEPTED_VERSIONS: &str = "TLS 1.3, or TLS 1.2 with ECDHE and AES-GCM or ChaCha20";
+const ACCEPTED_KEYS: &str = "a P-256, P-384, Ed25519 or RSA key (2048 bits or more)";
 
 /// The length limit of a value, in characters: a name, or the TLS library's own words.
-const VALUE: usize = 120;
+const MAX_VALUE_CHARS: usize = 120;
 
 impl Failure {
     /// The TLS failure among an error and its causes, if there is one.
@@ -197,7 +197,7 @@ fn fill((wrong, remedy): Words, value: &str, peer: Peer) -> String {
         Peer::Receiver => (noun, receiver),
     });
     let words = nouns.fold(format!("{wrong}; {remedy}"), |words, (noun, meaning)| words.replace(noun, meaning));
-    words.replace("{value}", &value.chars().take(VALUE).collect::<String>())
+    words.replace("{value}", &value.chars().take(MAX_VALUE_CHARS).collect::<String>())
 }
 
 /// The value in the words for a certificate.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::{CollectorHeaders, Traces, collector::Collector};
 
 /// The longest answer of a collector, in bytes.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// The time for one export with all its retries. Then its spans are dropped, and the next ones get their turn.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The pauses between the requests of an export that fails, doubling.
@@ -46,7 +46,8 @@ impl Traces {
         let TracesConfig { endpoint, headers, timeout, ratio, extra_ca_pem, service, version } = config;
         let url = with_path(endpoint);
         let user_agent = format!("webhooks/{version}");
-        let client = InternalConfig { url: url.clone(), timeout, extra_ca_pem, user_agent, answer_limit: MAX_ANSWER };
+        let client =
+            InternalConfig { url: url.clone(), timeout, extra_ca_pem, user_agent, answer_limit: MAX_ANSWER_BYTES };
         let retries = RetryPolicy::recommended()
             .with_max_retries(usize::MAX)
             .with_initial_delay(MIN_PAUSE)
@@ -73,11 +74,11 @@ impl Traces {
 
 /// A URL without a path is a collector's address.
 fn with_path(endpoint: String) -> String {
-    const PATH: &str = "/v1/traces";
+    const TRACES_PATH: &str = "/v1/traces";
     let Some((_, rest)) = endpoint.split_once("://") else { return endpoint };
     match rest.find(['/', '?']) {
-        None => endpoint + PATH,
-        Some(at) if &rest[at..] == "/" => endpoint.trim_end_matches('/').to_owned() + PATH,
+        None => endpoint + TRACES_PATH,
+        Some(at) if &rest[at..] == "/" => endpoint.trim_end_matches('/').to_owned() + TRACES_PATH,
         Some(_) => endpoint,
     }
 }

@@ -24,8 +24,8 @@ pub enum HeadersError {
     Ours(HeaderName),
 }
 
-/// What each request has anyway.
-const OURS: [&str; 4] = ["content-type", "content-length", "host", "transfer-encoding"];
+/// The headers that each request has anyway.
+const RESERVED_HEADERS: [&str; 4] = ["content-type", "content-length", "host", "transfer-encoding"];
 
 impl CollectorHeaders {
     /// Reads `name=value`, comma separated. In a value, a comma and a percent sign are percent-encoded; anything may be.
@@ -38,7 +38,7 @@ impl CollectorHeaders {
         for (number, entry) in (1..).zip(entries) {
             let (name, value) = entry.split_once('=').ok_or(HeadersError::NotAPair(number))?;
             let name: HeaderName = name.trim().parse().map_err(|_| HeadersError::Name(number))?;
-            if OURS.contains(&name.as_str()) {
+            if RESERVED_HEADERS.contains(&name.as_str()) {
                 return Err(HeadersError::Ours(name));
             }
             let value: Vec<u8> = percent_decode_str(value.trim()).collect();

@@ -12,12 +12,12 @@ use opentelemetry_sdk::{
 use prometheus_client::metrics::{counter::Counter, family::Family};
 
 /// The maximum number of spans that wait for the collector, with those of the export under way: some 8 MB.
-pub(crate) const MAX_WAITING: usize = 8192;
+pub(crate) const MAX_WAITING_SPANS: usize = 8192;
 
 /// The collector accepted the span.
-const EXPORTED: &str = "exported";
+const EXPORTED_LABEL: &str = "exported";
 /// The queue was full, or the collector did not accept the span.
-const DROPPED: &str = "dropped";
+const DROPPED_LABEL: &str = "dropped";
 
 /// Clones share their counters.
 #[derive(Clone, Debug, Default)]
@@ -29,9 +29,9 @@ pub(crate) struct Stats {
 impl Stats {
     /// Returns whether one more span may wait. If not, it is counted as dropped.
     pub(crate) fn admit(&self) -> bool {
-        let is_admitted = self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING;
+        let is_admitted = self.waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING_SPANS;
         if !is_admitted {
-            self.end(DROPPED, 1);
+            self.end(DROPPED_LABEL, 1);
         }
         is_admitted
     }
@@ -55,7 +55,7 @@ impl<E: SpanExporter> SpanExporter for Counted<E> {
         let Self(exporter, stats) = self;
         let spans = batch.len();
         let result = exporter.export(batch).await;
-        stats.end(if result.is_ok() { EXPORTED } else { DROPPED }, spans);
+        stats.end(if result.is_ok() { EXPORTED_LABEL } else { DROPPED_LABEL }, spans);
         result
     }
 }

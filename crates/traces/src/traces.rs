@@ -21,11 +21,11 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     Kind,
-    stats::{Counted, MAX_WAITING, Stats},
+    stats::{Counted, MAX_WAITING_SPANS, Stats},
 };
 
 /// The maximum number of spans in one export.
-const MAX_BATCH: usize = 512;
+const MAX_BATCH_SPANS: usize = 512;
 /// The longest time that a span waits for others, if no export is under way.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// The time for the last spans: a collector that never answers must not delay the end of a process.
@@ -49,8 +49,8 @@ impl Traces {
     pub(crate) fn on(ratio: f64, scope: InstrumentationScope, exporter: impl SpanExporter + 'static) -> Self {
         let stats = Stats::default();
         let config = BatchConfigBuilder::default()
-            .with_max_queue_size(MAX_WAITING)
-            .with_max_export_batch_size(MAX_BATCH)
+            .with_max_queue_size(MAX_WAITING_SPANS)
+            .with_max_export_batch_size(MAX_BATCH_SPANS)
             .with_scheduled_delay(BATCH_DELAY);
         let processor = BatchSpanProcessor::new(Counted(exporter, stats.clone()), config.build());
         Self(Some(Arc::new(On { ratio, scope, processor, stats })))
@@ -252,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn a_silent_collector_delays_no_end_and_what_finds_no_room_is_dropped_and_counted() {
         let (traces, silent) = traces(1.0).await;
-        for _ in 0..MAX_WAITING + 3 {
+        for _ in 0..MAX_WAITING_SPANS + 3 {
             traces.begin(Kind::Server, None, AT).unwrap().end(AT);
         }
         let on = Arc::clone(traces.0.as_ref().unwrap());
@@ -261,7 +261,7 @@ mod tests {
         let began = Instant::now();
         traces.end().await;
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-        assert_eq!(on.stats.waiting(), MAX_WAITING);
+        assert_eq!(on.stats.waiting(), MAX_WAITING_SPANS);
     }
 
     #[tokio::test]

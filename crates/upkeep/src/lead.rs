@@ -14,26 +14,26 @@ use crate::{
 
 /// The longest pause between two tries to take the leader's lock. Once it is free, the ledger is without a leader for
 /// no longer. The server closes a connection that asks too rarely.
-const ASK: Duration = Duration::from_secs(5);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Upkeep {
     /// Leads whenever no other process does, until the stop. The stop drops what is under way, and the lock with it.
     pub async fn run(self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.stand_again_and_again()).await;
+        stop.run_until_cancelled(self.campaign()).await;
     }
 
     /// A leader that failed asks no sooner than the others: it is not always the server that is ill.
-    async fn stand_again_and_again(&self) {
+    async fn campaign(&self) {
         loop {
-            if let Err(error) = self.stand().await {
+            if let Err(error) = self.wait_and_lead().await {
                 tracing::warn!(error = &error as &dyn Error, "the connection for maintenance failed; trying again");
             }
-            sleep(self.interval.min(ASK)).await;
+            sleep(self.interval.min(LOCK_POLL_INTERVAL)).await;
         }
     }
 
     /// Waits until this process may lead, then leads until the connection fails.
-    async fn stand(&self) -> Result<(), LedgerError> {
+    async fn wait_and_lead(&self) -> Result<(), LedgerError> {
         let mut candidate = self.ledger.candidate().await?;
         loop {
             candidate = match candidate.lead().await? {
@@ -46,7 +46,7 @@ impl Upkeep {
                 }
                 Err(again) => again,
             };
-            sleep(self.interval.min(ASK)).await;
+            sleep(self.interval.min(LOCK_POLL_INTERVAL)).await;
         }
     }
 
@@ -71,7 +71,7 @@ impl Upkeep {
             tolerate("moving the cursor of untried deliveries", reconciler.index_untried(&mut leader).await)?;
             let archive_age = tolerate("reading the age of the archive", leader.archive_age().await)?.flatten();
             self.metrics.archive_age.set(archive_age.unwrap_or_default());
-            self.tell_failing(&mut leader).await?;
+            self.notify_failing(&mut leader).await?;
             retention.step(&mut leader).await?;
         }
     }
@@ -80,10 +80,10 @@ impl Upkeep {
     ///
     /// # Errors
     /// When the database is away. Other failures are logged and tried again.
-    async fn tell_failing(&self, leader: &mut Leader) -> Result<(), LedgerError> {
-        let told = tolerate("looking for failing webhooks", leader.failing_tell(&self.failing).await)?;
-        if let Some(webhooks @ 1..) = told {
-            tracing::info!(webhooks, "webhooks have been failing for long: their administrators are told");
+    async fn notify_failing(&self, leader: &mut Leader) -> Result<(), LedgerError> {
+        let notified = tolerate("looking for failing webhooks", leader.failing_tell(&self.failing).await)?;
+        if let Some(webhooks @ 1..) = notified {
+            tracing::info!(webhooks, "webhooks have been failing for long: their administrators are notified");
         }
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 mod lead;
 mod metrics;
-mod pace;
 mod rebuild;
 mod reconciler;
 mod requeue;
 mod retention;
 mod search;
+mod throttle;
 mod untried;
 mod upkeep;
 mod working_time;

@@ -12,16 +12,16 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    pace::pause,
     reconciler::{Reconciler, Trouble},
+    throttle::pause,
 };
 
 /// Rows of the ledger in a chunk: about a tenth of a second when all of them wait.
-const ROWS: u32 = 10_000;
+const CHUNK_ROWS: u32 = 10_000;
 /// Jobs that are published at a time.
-const MESSAGES: usize = 1_000;
-/// How often the leader uses its connection while it waits for the broker.
-const ASK_EVERY: Duration = Duration::from_secs(5);
+const BATCH_JOBS: usize = 1_000;
+/// The interval at which the leader uses its connection while it waits for the broker.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A rebuild under way: the time since which published messages are known to exist, and what was done.
 struct Rebuild {
@@ -81,7 +81,7 @@ impl Reconciler<'_> {
         after: Place,
     ) -> Result<Option<Place>, Trouble> {
         let began = Instant::now();
-        let chunk = leader.waiting_find(stream, after, ROWS, rebuild.since).await?;
+        let chunk = leader.waiting_find(stream, after, CHUNK_ROWS, rebuild.since).await?;
         pause(began.elapsed()).await;
         let (mut active, paused): (Vec<_>, Vec<_>) = chunk.found.into_iter().partition(|one| one.is_active);
         rebuild.held += paused.len();
@@ -143,7 +143,7 @@ impl Reconciler<'_> {
         waiting: &[Waiting],
     ) -> Result<Vec<Waiting>, Trouble> {
         let (names, mut refused) = (self.upkeep.broker.names(), Vec::new());
-        for some in waiting.chunks(MESSAGES) {
+        for some in waiting.chunks(BATCH_JOBS) {
             let now = leader.now().await?;
             let later = |one: &Waiting| names.job_at(one.job, one.due, now, &self.upkeep.schedule);
             let (due_now, due_later): (Vec<_>, Vec<_>) = some.iter().copied().partition(|one| one.due <= now);
@@ -171,7 +171,7 @@ impl Reconciler<'_> {
 async fn as_leader<T>(leader: &mut Leader, step: impl Future<Output = T>) -> Result<T, Trouble> {
     let mut step = std::pin::pin!(step);
     loop {
-        match timeout(ASK_EVERY, &mut step).await {
+        match timeout(POLL_INTERVAL, &mut step).await {
             Ok(done) => return Ok(done),
             Err(_) => leader.generation().await?,
         };

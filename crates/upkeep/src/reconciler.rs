@@ -11,9 +11,9 @@ use uuid::Uuid;
 use crate::{search::Search, upkeep::Upkeep, working_time::WorkingTime};
 
 /// With more ready messages in the bulk lane, no job is enqueued again there.
-const FULL: u32 = 10_000;
+const MAX_BULK_MESSAGES: u32 = 10_000;
 /// The longest pause between two looks in the time that counts, in intervals (or seconds, if these are shorter).
-const PAUSE: u32 = 5;
+const MAX_PAUSE_INTERVALS: u32 = 5;
 
 /// What a leader remembers from one pass to the next. A new leader begins with nothing.
 pub(crate) struct Reconciler<'a> {
@@ -94,13 +94,17 @@ impl<'a> Reconciler<'a> {
     /// for jobs that are enqueued again.
     async fn look(&mut self, now: OffsetDateTime) -> Result<bool, Trouble> {
         let (broker, names) = (&self.upkeep.broker, self.upkeep.broker.names());
-        let (main, bulk) = (broker.lane(&names.main()).await?, broker.lane(&names.bulk()).await?);
-        let slow = broker.lane(&names.slow()).await?;
+        let (main, bulk) = (broker.queue_depth(&names.main()).await?, broker.queue_depth(&names.bulk()).await?);
+        let slow = broker.queue_depth(&names.slow()).await?;
         let [main, bulk, slow] = [main, bulk, slow].map(Option::unwrap_or_default);
         // A queue whose leader is silent for a moment shows no consumer either. The time begins anew if that lasts.
         if [main, bulk, slow].iter().all(|lane| lane.consumers > 0) {
-            self.working_time.note(now, main.ready, self.upkeep.interval.max(Duration::from_secs(1)) * PAUSE);
+            self.working_time.note(
+                now,
+                main.ready,
+                self.upkeep.interval.max(Duration::from_secs(1)) * MAX_PAUSE_INTERVALS,
+            );
         }
-        Ok(bulk.ready <= FULL)
+        Ok(bulk.ready <= MAX_BULK_MESSAGES)
     }
 }

@@ -10,19 +10,19 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
 use crate::{
-    pace::{Pace, pause},
     reconciler::{Reconciler, Trouble},
     search::Scope,
+    throttle::{Throttle, pause},
 };
 
 /// Rows of the ledger in a chunk: some tens of milliseconds.
-const ROWS: u32 = 10_000;
+const CHUNK_ROWS: u32 = 10_000;
 
 /// A pass: what it may still do, the database's time when it began, the time before which lost jobs were due, the cursor of
 /// untried deliveries, and a publishing connection of its own, so that the hot path never waits. The connection is made
 /// for the first lost job and closed with the pass.
 struct Pass {
-    pace: Pace,
+    throttle: Throttle,
     now: OffsetDateTime,
     lost: Option<OffsetDateTime>,
     indexed_before: Uuid,
@@ -40,8 +40,8 @@ impl Reconciler<'_> {
         lost: Option<OffsetDateTime>,
         indexed_before: Uuid,
     ) -> Result<usize, Trouble> {
-        let pace = Pace::new(self.upkeep.interval, Instant::now());
-        let mut pass = Pass { pace, now, lost, indexed_before, publisher: None, jobs: 0 };
+        let throttle = Throttle::new(self.upkeep.interval, Instant::now());
+        let mut pass = Pass { throttle, now, lost, indexed_before, publisher: None, jobs: 0 };
         self.search_on(leader, Scope::Due, &mut pass).await?;
         self.look_at_oldest_untried(leader, &mut pass).await?;
         if lost.is_some() {
@@ -56,8 +56,8 @@ impl Reconciler<'_> {
         let until = pass.lost.unwrap_or(pass.now) - self.upkeep.grace;
         let [first_new, last_new] = [until - self.upkeep.grace, until].map(DeliveryId::bound_at);
         let (stream, first, end, reserve) = match scope {
-            Scope::Due => (Stream::Due, Uuid::nil(), Uuid::max(), pass.pace.half()),
-            Scope::New => (Stream::Untried, first_new, last_new, pass.pace.half()),
+            Scope::Due => (Stream::Due, Uuid::nil(), Uuid::max(), pass.throttle.half()),
+            Scope::New => (Stream::Untried, first_new, last_new, pass.throttle.half()),
             Scope::Untried => (Stream::Untried, before_all(pass.indexed_before).before().id, Uuid::max(), 0),
         };
         loop {
@@ -66,7 +66,7 @@ impl Reconciler<'_> {
             let chunk = self.chunk(leader, stream, after, pass).await?;
             // What may not be enqueued again in this minute is searched for in the next one.
             let is_full = matches!(scope, Scope::New) && self.search.copies == 0;
-            if is_full || !self.search.advance(scope, &chunk, end) || !pass.pace.goes_on(reserve, Instant::now()) {
+            if is_full || !self.search.advance(scope, &chunk, end) || !pass.throttle.goes_on(reserve, Instant::now()) {
                 return Ok(());
             }
             pause(began.elapsed()).await;
@@ -90,8 +90,8 @@ impl Reconciler<'_> {
         pass: &mut Pass,
     ) -> Result<WaitingChunk, Trouble> {
         let limit = self.search.copies(Instant::now());
-        let chunk = leader.overdue_find(stream, after, ROWS, (pass.lost, limit)).await?;
-        pass.pace.spend(ROWS);
+        let chunk = leader.overdue_find(stream, after, CHUNK_ROWS, (pass.lost, limit)).await?;
+        pass.throttle.spend(CHUNK_ROWS);
         pass.jobs += chunk.found.len();
         self.requeue(leader, &chunk.found, pass).await?;
         Ok(chunk)

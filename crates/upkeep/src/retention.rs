@@ -8,18 +8,18 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    pace::{Pace, pause},
+    throttle::{Throttle, pause},
     upkeep::Upkeep,
 };
 
-const EVERY: Duration = Duration::from_secs(60 * 60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// A day is kept for this much longer than the schedule is long: a job may wait for others, or for a dispatcher.
-const RESERVE: Duration = Duration::from_secs(24 * 60 * 60);
+const KEEP_MARGIN: Duration = Duration::from_secs(24 * 60 * 60);
 /// The pause after something could not be done.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_PAUSE: Duration = Duration::from_secs(60);
 /// Retention stops while the database's clock and this machine's differ by more: one of them is wrong, and deleted history
 /// does not come back.
-const APART: time::Duration = time::Duration::MINUTE;
+const MAX_CLOCK_DIFFERENCE: time::Duration = time::Duration::MINUTE;
 
 /// What remains of an hour's work. It is done in steps, none of which takes long.
 pub(crate) struct Retention<'a> {
@@ -88,7 +88,7 @@ impl Agenda {
     /// Notes that a step of this work failed: it comes again after a pause, and other work continues.
     fn fail(&mut self, work: Work, now: Instant) {
         self.failed.push(work.again());
-        self.next_try = now + AGAIN;
+        self.next_try = now + RETRY_PAUSE;
     }
 }
 
@@ -113,21 +113,21 @@ impl<'a> Retention<'a> {
         let now = self.agreed(database);
         if Instant::now() >= self.next_look {
             let made = self.look(leader, now.unwrap_or(database)).await?;
-            self.next_look = Instant::now() + if made { EVERY } else { AGAIN };
+            self.next_look = Instant::now() + if made { CHECK_INTERVAL } else { RETRY_PAUSE };
         }
         let Some(now) = now else { return Ok(()) };
         if self.agenda.rest.is_empty() && Instant::now() >= self.next {
             self.begin(leader, now).await?;
-            self.next = Instant::now() + EVERY;
+            self.next = Instant::now() + CHECK_INTERVAL;
         }
-        let mut pace = Pace::new(self.upkeep.interval, Instant::now());
-        while pace.goes_on(0, Instant::now())
+        let mut throttle = Throttle::new(self.upkeep.interval, Instant::now());
+        while throttle.goes_on(0, Instant::now())
             && let Some(work) = self.agenda.next(Instant::now())
         {
             let began = Instant::now();
             let looked_at = self.take_step(leader, work.clone()).await;
             match tolerate(work.name(), looked_at)? {
-                Some(rows) => pace.spend(rows),
+                Some(rows) => throttle.spend(rows),
                 None => self.agenda.fail(work, Instant::now()),
             }
             pause(began.elapsed()).await;
@@ -138,7 +138,7 @@ impl<'a> Retention<'a> {
     /// Takes a step of a piece of work, and notes its next step. Returns how many rows it has looked at.
     async fn take_step(&mut self, leader: &mut Leader, work: Work) -> Result<u32, LedgerError> {
         match work {
-            Work::Expiring(after) => self.tell_expiring(leader, after).await,
+            Work::Expiring(after) => self.notify_expiring(leader, after).await,
             Work::Removal(removal) => self.remove(leader, removal).await,
             Work::Leftovers => {
                 let cleared = leader.leftovers_clear(self.before).await?;
@@ -174,11 +174,11 @@ impl<'a> Retention<'a> {
         now
     }
 
-    async fn tell_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
+    async fn notify_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
         let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
-        let told = leader.expiring_tell(after, age).await?;
-        self.agenda.rest.extend(told.next.map(Work::Expiring));
-        Ok(u32::try_from(told.looked).unwrap_or(u32::MAX))
+        let notified = leader.expiring_tell(after, age).await?;
+        self.agenda.rest.extend(notified.next.map(Work::Expiring));
+        Ok(u32::try_from(notified.looked).unwrap_or(u32::MAX))
     }
 
     async fn remove(&mut self, leader: &mut Leader, removal: Removal) -> Result<u32, LedgerError> {
@@ -241,12 +241,12 @@ impl<'a> Retention<'a> {
 
 /// The time by which days are kept longer than events are accepted and deliveries resent: for their whole schedule.
 fn margin(schedule: &RetrySchedule) -> Duration {
-    schedule.steps().last().copied().unwrap_or_default() + RESERVE
+    schedule.steps().last().copied().unwrap_or_default() + KEEP_MARGIN
 }
 
 /// The earlier of two clocks, unless they are too far apart.
 pub(crate) fn earlier(database: OffsetDateTime, local: OffsetDateTime) -> Option<OffsetDateTime> {
-    ((local - database).abs() <= APART).then(|| database.min(local))
+    ((local - database).abs() <= MAX_CLOCK_DIFFERENCE).then(|| database.min(local))
 }
 
 /// Passes on that the database is away. Logs any other error, such as a lock that somebody else holds.
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn work_that_failed_comes_again_once_a_minute_later_in_its_order_and_the_rest_goes_on_meanwhile() {
-        let (now, nearly) = (Instant::now(), AGAIN - std::time::Duration::from_millis(1));
+        let (now, nearly) = (Instant::now(), RETRY_PAUSE - std::time::Duration::from_millis(1));
         let mut agenda = Agenda::new(now);
         agenda.rest = vec![Work::Stats, Work::Expiring(Uuid::max()), Work::Expiring(Uuid::nil())];
         for _ in 0..2 {
@@ -279,10 +279,10 @@ mod tests {
         assert!(matches!(agenda.next(now), Some(Work::Stats)));
         assert!(agenda.next(now + nearly).is_none());
         for expected in [Uuid::nil(), Uuid::max()] {
-            let work = agenda.next(now + AGAIN);
+            let work = agenda.next(now + RETRY_PAUSE);
             assert!(matches!(work, Some(Work::Expiring(after)) if after == expected), "{expected}");
         }
-        assert!(agenda.next(now + 2 * AGAIN).is_none());
+        assert!(agenda.next(now + 2 * RETRY_PAUSE).is_none());
     }
 
     #[test]

@@ -6,21 +6,21 @@ use ledger::{Place, WaitingChunk};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::working_time::GRACES;
+use crate::working_time::MAX_GRACES;
 
 /// Jobs that are enqueued again in each [`MINUTE`], at most: what is taken for lost, and is not, does little harm.
-const COPIES: u32 = 1_000;
+const MAX_COPIES_PER_MINUTE: u32 = 1_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The cursors of the searches, and the most overdue deliveries that they know.
 #[derive(Default)]
 pub(crate) struct Search {
     due: Option<Place>,
-    /// The begin of the next round by due time, if it does not walk the whole index.
+    /// The begin of the next round by due time, if it does not scan the whole index.
     due_begin: Option<Place>,
     /// The latest begin that the round by due time allows for the next one.
     due_latest_begin: Option<Place>,
-    /// The beginning of the latest round that walked the whole index.
+    /// The beginning of the latest round that scanned the whole index.
     whole_began: Option<OffsetDateTime>,
     new: Option<Place>,
     untried: Option<Place>,
@@ -72,7 +72,7 @@ impl Search {
             return whole;
         }
         self.due_latest_begin = Some(Place { due: now - grace, id: first });
-        let is_time = self.whole_began.is_none_or(|began| now - began >= grace.saturating_mul(GRACES));
+        let is_time = self.whole_began.is_none_or(|began| now - began >= grace.saturating_mul(MAX_GRACES));
         match self.due_begin.filter(|_| !is_time) {
             Some(begin) => begin,
             None => {
@@ -116,7 +116,7 @@ impl Search {
     /// Returns how many jobs may still be enqueued again in this minute.
     pub(crate) fn copies(&mut self, now: Instant) -> u32 {
         if self.copies_until.is_none_or(|until| now >= until) {
-            (self.copies, self.copies_until) = (COPIES, Some(now + MINUTE));
+            (self.copies, self.copies_until) = (MAX_COPIES_PER_MINUTE, Some(now + MINUTE));
         }
         self.copies
     }
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn so_many_jobs_are_enqueued_again_in_a_minute_and_no_more() {
         let (mut search, now) = (Search::default(), Instant::now());
-        assert_eq!(search.copies(now), COPIES);
+        assert_eq!(search.copies(now), MAX_COPIES_PER_MINUTE);
         search.copies -= 990;
         assert_eq!(search.copies(now + MINUTE / 2), 10);
         search.copies -= 10;
         assert_eq!(search.copies(now + MINUTE - Duration::from_millis(1)), 0);
-        assert_eq!(search.copies(now + MINUTE), COPIES);
+        assert_eq!(search.copies(now + MINUTE), MAX_COPIES_PER_MINUTE);
     }
 }

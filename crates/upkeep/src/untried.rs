@@ -8,14 +8,14 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    pace::{Pace, pause},
     reconciler::Reconciler,
     retention::earlier,
+    throttle::{Throttle, pause},
 };
 
 /// The age of the ids that the cursor reaches. Ingest gives the delivery of an event that is older than a day a due time,
 /// by the time at which its transaction begins. The hour is for the transaction's end, and for clocks that are set back.
-const AGE: time::Duration = time::Duration::hours(25);
+const MIN_ID_AGE: time::Duration = time::Duration::hours(25);
 
 impl Reconciler<'_> {
     /// Moves the cursor, in steps of 1,000 rows, unless the clocks are too far apart or a rebuild is under way.
@@ -23,9 +23,9 @@ impl Reconciler<'_> {
     /// # Errors
     /// When the database does not answer, or a row is locked. The next pass continues where this one has ended.
     pub(crate) async fn index_untried(&mut self, leader: &mut Leader) -> Result<(), LedgerError> {
-        let mut pace = Pace::new(self.upkeep.interval, Instant::now());
+        let mut throttle = Throttle::new(self.upkeep.interval, Instant::now());
         let Some(now) = earlier(leader.now().await?, OffsetDateTime::now_utc()) else { return Ok(()) };
-        let (mut cursor, end) = (leader.generation().await?.indexed_before, DeliveryId::bound_at(now - AGE));
+        let (mut cursor, end) = (leader.generation().await?.indexed_before, DeliveryId::bound_at(now - MIN_ID_AGE));
         loop {
             let began = Instant::now();
             let step = match leader.untried_index(cursor, end).await {
@@ -40,8 +40,8 @@ impl Reconciler<'_> {
                 self.search.begin_before(earliest);
             }
             cursor = step.indexed_before;
-            pace.spend(u32::try_from(step.looked).unwrap_or(u32::MAX));
-            if cursor >= end || !pace.goes_on(0, Instant::now()) {
+            throttle.spend(u32::try_from(step.looked).unwrap_or(u32::MAX));
+            if cursor >= end || !throttle.goes_on(0, Instant::now()) {
                 return Ok(());
             }
             pause(began.elapsed()).await;

@@ -22,7 +22,7 @@ pub struct Upkeep {
     pub grace: Duration,
     /// The times for which history is kept.
     pub kept: Kept,
-    /// When administrators are told that a webhook is failing.
+    /// The times at which administrators are notified that a webhook is failing.
     pub failing: FailingThresholds,
     /// Where it shows what it does.
     pub metrics: Metrics,

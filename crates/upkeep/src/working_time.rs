@@ -6,9 +6,9 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 /// With this many ready messages in the main lane, dispatchers may be behind.
-const BUSY: u32 = 100;
+const BUSY_MESSAGES: u32 = 100;
 /// After this many graces, an overdue job is lost however much the lanes hold.
-pub(crate) const GRACES: u32 = 6;
+pub(crate) const MAX_GRACES: u32 = 6;
 
 /// When that time began. Its clock is the database's, which decides when deliveries are due.
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl WorkingTime {
         }
         self.latest = Some(now);
         self.since.get_or_insert(now);
-        if ready < BUSY {
+        if ready < BUSY_MESSAGES {
             self.calm_since.get_or_insert(now);
         } else {
             self.calm_since = None;
@@ -37,7 +37,7 @@ impl WorkingTime {
 
     /// Returns the time before which the deliveries were due that have lost their jobs, if they still wait `now`.
     pub(crate) fn lost_before(&self, now: OffsetDateTime, grace: Duration) -> Option<OffsetDateTime> {
-        let [calm, any] = [(self.calm_since, grace), (self.since, grace.saturating_mul(GRACES))]
+        let [calm, any] = [(self.calm_since, grace), (self.since, grace.saturating_mul(MAX_GRACES))]
             .map(|(since, overdue)| since.filter(|since| *since + overdue < now).map(|_| now - overdue));
         calm.or(any)
     }
@@ -68,18 +68,18 @@ mod tests {
     #[test]
     fn a_calm_grace_proves_that_a_job_overdue_by_a_grace_is_lost() {
         assert_eq!(lost_before(&[]), None, "nobody has looked");
-        assert_eq!(lost_before(&[(0, 600, BUSY - 1)]), None);
-        assert_eq!(lost_before(&[(0, 605, BUSY - 1)]), Some(5));
-        assert_eq!(lost_before(&[(0, 1_000, BUSY - 1)]), Some(400));
+        assert_eq!(lost_before(&[(0, 600, BUSY_MESSAGES - 1)]), None);
+        assert_eq!(lost_before(&[(0, 605, BUSY_MESSAGES - 1)]), Some(5));
+        assert_eq!(lost_before(&[(0, 1_000, BUSY_MESSAGES - 1)]), Some(400));
     }
 
     #[test]
     fn while_the_main_lane_is_busy_a_job_is_lost_after_six_graces() {
-        assert_eq!(lost_before(&[(0, 3_600, BUSY)]), None);
-        assert_eq!(lost_before(&[(0, 3_605, BUSY)]), Some(5));
-        assert_eq!(lost_before(&[(0, 3_600, 0), (3_605, 3_605, BUSY)]), Some(5), "it was calm until now");
-        assert_eq!(lost_before(&[(0, 600, BUSY), (605, 1_205, 0)]), None, "the calm begins anew");
-        assert_eq!(lost_before(&[(0, 600, BUSY), (605, 1_210, 0)]), Some(610));
+        assert_eq!(lost_before(&[(0, 3_600, BUSY_MESSAGES)]), None);
+        assert_eq!(lost_before(&[(0, 3_605, BUSY_MESSAGES)]), Some(5));
+        assert_eq!(lost_before(&[(0, 3_600, 0), (3_605, 3_605, BUSY_MESSAGES)]), Some(5), "it was calm until now");
+        assert_eq!(lost_before(&[(0, 600, BUSY_MESSAGES), (605, 1_205, 0)]), None, "the calm begins anew");
+        assert_eq!(lost_before(&[(0, 600, BUSY_MESSAGES), (605, 1_210, 0)]), Some(610));
     }
 
     #[test]
@@ -89,6 +89,6 @@ mod tests {
         assert_eq!(lost_before(&[(0, 700, 0), (730, 1_330, 0)]), None, "a grace after it");
         assert_eq!(lost_before(&[(0, 700, 0), (730, 1_335, 0)]), Some(735));
         assert_eq!(lost_before(&[(0, 700, 0), (600, 1_200, 0)]), None, "the clock was set back");
-        assert_eq!(lost_before(&[(0, 7_300, BUSY), (7_326, 7_326, BUSY)]), None);
+        assert_eq!(lost_before(&[(0, 7_300, BUSY_MESSAGES), (7_326, 7_326, BUSY_MESSAGES)]), None);
     }
 }

@@ -94,7 +94,7 @@ struct Run {
 impl Run {
     async fn publish(&self, events: Vec<String>) -> anyhow::Result<()> {
         let message = |event: String| Outgoing {
-            queue: self.event_type.to_string(),
+            routing_key: self.event_type.to_string(),
             body: event.into_bytes(),
             ..Outgoing::default()
         };

@@ -99,7 +99,7 @@ pub enum Broken {
     EarlyAttempted,
     /// A redelivered job is taken for a new one.
     RedeliveredTakenForNew,
-    /// The job of a job that was postponed forgets that its message was handed out before.
+    /// The job of a job that was postponed forgets that its message was delivered before.
     AgainForgetsDeliveries,
     /// Duplicates of a job that is not needed end with it, as those of a recorded one.
     DuplicatesEndWithStale,
@@ -111,7 +111,7 @@ pub enum Broken {
     AcknowledgedBeforeHeld,
     /// A second hold keeps the first one's number of deliveries by the broker.
     SecondHoldForgetsDeliveries,
-    /// The outbox forgets that the message of a held job was handed out before.
+    /// The outbox forgets that the message of a held job was delivered before.
     OutboxForgetsDeliveries,
     /// A job is held as its webhook's paused one, though the webhook is active by now.
     HeldAfterActivation,

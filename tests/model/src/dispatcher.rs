@@ -14,7 +14,7 @@ pub(crate) struct Dispatcher {
 /// The jobs of a message that are under way, each with the number of messages of the job that have come before.
 type Parts = Bag<(Job, u8), DELIVERIES>;
 
-/// A message that is not acknowledged (`SharedAck`).
+/// A message that is not acknowledged (`JobAck`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Taken {
     message: Message,
@@ -87,7 +87,7 @@ impl Dispatcher {
         self.messages.iter().filter_map(move |taken| Some((number_of(&taken, job)?, taken)))
     }
 
-    /// As `UnderWay::handed_out_before`.
+    /// As `UnderWay::delivery_count`.
     fn was_redelivered(&self, job: Job) -> bool {
         self.parts(job).any(|(_, taken)| taken.message.redelivered)
     }
@@ -105,7 +105,7 @@ impl Dispatcher {
         self.end(job, if ends_with_all { usize::MAX } else { end.duplicates() }, end, config);
     }
 
-    /// As `UnderWay::end` and `SharedAck::attach_follow_up`: ends a job with the first of its duplicates. The first message
+    /// As `UnderWay::end` and `JobAck::attach_follow_up`: ends a job with the first of its duplicates. The first message
     /// that can still be acknowledged gets the follow-up. The job continues with the next duplicate.
     fn end(&mut self, job: Job, duplicates: usize, end: End<()>, config: &Config) {
         let usable = self.parts(job).filter(|(number, taken)| *number <= duplicates && taken.is_usable);
@@ -138,7 +138,7 @@ fn number_of(taken: &Taken, job: Job) -> Option<usize> {
 fn follow_up(job: Job, end: End<()>) -> Option<Message> {
     let (job, due, redelivered) = match end {
         End::Retry(due) => (Job { attempt: job.attempt + 1, ..job }, due, false),
-        End::Again(due, handed_out_before) => (job, due, handed_out_before > 0),
+        End::Again(due, delivery_count) => (job, due, delivery_count > 0),
         _ => return None,
     };
     Some(Message { redelivered, wait: minutes(due).max(0), ..Message::of([job]) })

@@ -66,10 +66,10 @@ fn begin(steps: &mut Steps, number: usize) {
     }
     if state.wakes && state.webhook != WebhookState::Active {
         let note = "the webhook is paused: its activation has its held jobs published";
-        steps.usual(("Ledger::jobs_wake", None), note).wakes = false;
+        steps.usual(("Ledger::jobs_release", None), note).wakes = false;
     } else if state.wakes {
         let notes = ["held jobs are added to the outbox, leased", "added, and the commit's answer is lost"];
-        steps.call(("Ledger::jobs_wake", None), notes, |state, answer| {
+        steps.call(("Ledger::jobs_release", None), notes, |state, answer| {
             take(state, number, |row| {
                 let held = row.held.take();
                 if held.is_some() && row.waits() {
@@ -92,7 +92,7 @@ fn begin(steps: &mut Steps, number: usize) {
     }
 }
 
-/// Takes a batch of the rows of which `lease` says whether their messages were handed out before. Those that wait are due now.
+/// Takes a batch of the rows of which `lease` says whether their messages were delivered before. Those that wait are due now.
 fn take(state: &mut State, number: usize, lease: impl Fn(&mut Row) -> Option<bool>) {
     let mut batch = Bag::EMPTY;
     for (delivery, row) in state.stored_mut() {

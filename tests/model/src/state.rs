@@ -109,7 +109,7 @@ impl Job {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Message {
     pub(crate) jobs: Bag<Job, DELIVERIES>,
-    /// It was handed out before, or carries that a message was from which it comes.
+    /// It was delivered before, or carries that a message was from which it comes.
     pub(crate) redelivered: bool,
     /// Minutes until it is due; on its queue, until it leaves that. 0 on a lane.
     pub(crate) wait: i8,
@@ -147,9 +147,9 @@ pub(crate) enum Lease {
 pub(crate) struct Row {
     pub(crate) progress: Progress,
     pub(crate) outbox: Option<Lease>,
-    /// Its job in the outbox was held, and its message handed out before that.
+    /// Its job in the outbox was held, and its message delivered before that.
     pub(crate) carries: bool,
-    /// Held, and whether its message was handed out before.
+    /// Held, and whether its message was delivered before.
     pub(crate) held: Option<bool>,
     /// Made, or attempted, since the sentinel of the rebuild under way was declared.
     pub(crate) is_published: bool,

@@ -5,8 +5,8 @@ mod leaders;
 mod nodes;
 mod order;
 mod overdue;
+mod scans;
 mod waiting;
-mod walks;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

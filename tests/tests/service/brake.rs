@@ -331,7 +331,7 @@ async fn at_a_hundred_deliveries_a_second_seconds_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_platform_is_charged_and_stops_nobody() {
+async fn a_dead_platform_is_counted_and_stops_nobody() {
     let world = World::start("1s,2s", TENANTS, EACH, &[]).await;
     // Nothing was ever sent there.
     let healthy = Receiver::start(&world.system.ca, always(200));

@@ -135,7 +135,7 @@ async fn a_lease_of_the_outbox_ends_by_the_databases_clock() {
         }
         history::held(&system, &webhook).await;
         system.sql("UPDATE held_webhooks SET wake_at = '-infinity'").await;
-        assert!(relay.jobs_wake(10).await.unwrap().is_some(), "{ahead} s ahead");
+        assert!(relay.jobs_release(10).await.unwrap().is_some(), "{ahead} s ahead");
         lease_lasts(&system, ahead).await;
     }
 }

@@ -5,12 +5,12 @@ use std::{collections::HashSet, fmt::Debug, hash::Hash, time::Duration};
 
 use bytes::Bytes;
 use domain::{
-    Answer, DeliveryId, DeliveryState, EventType, HoldReason, Job, JobPlaces, OutcomeClass, Progress, Timestamp,
+    DeliveryId, DeliveryState, EventType, HoldReason, Job, JobPlaces, OutcomeClass, PostResult, Progress, Timestamp,
     WebhookId, WebhookState,
 };
 use end_to_end::system::{Options, TestSystem};
 use ledger::{
-    Actor, Attempted, Held, Kept, Leader, Ledger, NewEvent, Place, Promised, Record, Stream, Waiting, Waking,
+    Actor, Attempted, Held, Kept, Leader, Ledger, NewEvent, Place, Promised, Record, ReleaseRate, Stream, Waiting,
 };
 use time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
@@ -235,7 +235,7 @@ async fn a_row_takes_a_record_as_progress_recorded_says() {
         progress: *made,
         url: String::new(),
         signed_at: PAST,
-        answer: Answer {
+        answer: PostResult {
             class: OutcomeClass::Status,
             status: Some(500),
             head: Vec::new(),
@@ -422,13 +422,13 @@ async fn a_job_is_held_as_webhook_state_holds_says_with_the_greatest_number_of_i
     let held = |(id, _, (state, reason, (_, handed_out))): &(DeliveryId, Progress, Variant)| Held {
         webhook: webhook(*state),
         delivery: *id,
-        handed_out: *handed_out,
+        delivery_count: *handed_out,
         is_again: false,
-        waking: (*reason == HoldReason::Slow).then_some(Waking { batch: 1, pause: Duration::ZERO }),
+        release: (*reason == HoldReason::Slow).then_some(ReleaseRate { batch: 1, pause: Duration::ZERO }),
     };
     // Two messages of each job, the one after the other.
     let jobs: Vec<Held> = table.rows.iter().map(held).collect();
-    let less = jobs.iter().map(|job| Held { handed_out: job.handed_out.saturating_sub(1), ..*job });
+    let less = jobs.iter().map(|job| Held { delivery_count: job.delivery_count.saturating_sub(1), ..*job });
     let jobs: Vec<Held> = jobs.iter().copied().chain(less).collect();
     let is_held = table.ledger.jobs_hold(&jobs).await.unwrap();
     let rows = table.system.sql("SELECT delivery_id::text, handed_out FROM held_jobs").await;
@@ -459,14 +459,14 @@ async fn a_held_job_of_an_active_webhook_is_due_now_and_in_the_outbox_with_the_g
     let due = "INSERT INTO held_webhooks SELECT id, 1000000, now(), now() FROM webhooks";
     table.system.sql(due).await;
     let mut released = Vec::new();
-    while let Some(step) = table.ledger.jobs_wake(u16::MAX).await.unwrap() {
+    while let Some(step) = table.ledger.jobs_release(u16::MAX).await.unwrap() {
         released.extend(step.batch.iter().flat_map(|batch| batch.jobs().to_vec()));
     }
     let is_active = |state| state == WebhookState::Active;
     table.became(|row, (state, ..)| row.due_now(NOW).filter(|_| is_active(state))).await;
     let jobs = |of: &dyn Fn(&Progress, Variant) -> Option<u32>| {
         let job = |(id, row, one): &(DeliveryId, Progress, Variant)| {
-            of(row, *one).map(|handed_out| Promised { job: next_job(*id, row), handed_out })
+            of(row, *one).map(|handed_out| Promised { job: next_job(*id, row), delivery_count: handed_out })
         };
         table.rows.iter().filter_map(job).collect::<HashSet<_>>()
     };

@@ -44,7 +44,7 @@ impl Relay {
                 self.publish_outbox(shutdown),
                 self.publish_notices(shutdown),
                 self.steps(Work::Recover, &self.wakes.recoveries, shutdown),
-                self.steps(Work::Wake, &self.wakes.activations, shutdown),
+                self.steps(Work::Release, &self.wakes.activations, shutdown),
                 self.steps(Work::Cancel, &self.wakes.cancellations, shutdown),
                 self.count(shutdown),
             )
@@ -119,9 +119,9 @@ impl Relay {
         match work {
             Work::Cancel => self.ledger.cancellation_step(None, pause).await,
             // These steps make jobs, which must be published.
-            Work::Wake | Work::Recover if !self.outbox.is_open() => Ok(None),
-            Work::Wake if self.outbox.is_slow_crowded().await => Ok(None),
-            Work::Wake => self.ledger.jobs_wake(most).await,
+            Work::Release | Work::Recover if !self.outbox.is_open() => Ok(None),
+            Work::Release if self.outbox.is_slow_crowded().await => Ok(None),
+            Work::Release => self.ledger.jobs_release(most).await,
             Work::Recover if self.outbox.is_bulk_crowded().await => Ok(None),
             Work::Recover => self.ledger.recovery_step(most, pause, self.bodies, turn).await,
         }
@@ -139,7 +139,7 @@ impl Relay {
 
     async fn publish(&self, work: Work, batch: &OutboxBatch) {
         log_unpublished(match work {
-            Work::Wake => self.outbox.publish_woken(batch).await,
+            Work::Release => self.outbox.publish_released(batch).await,
             Work::Recover => self.outbox.publish_recovered(batch).await,
             Work::Cancel => self.outbox.publish(batch).await,
         });
@@ -157,7 +157,7 @@ fn log_unpublished(outcome: Result<(), PublishError>) {
 #[derive(Clone, Copy)]
 enum Work {
     Cancel,
-    Wake,
+    Release,
     Recover,
 }
 
@@ -172,7 +172,7 @@ impl Work {
     const fn name(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
-            Self::Wake => "wake",
+            Self::Release => "wake",
             Self::Recover => "recover",
         }
     }
@@ -180,7 +180,7 @@ impl Work {
     /// Returns the pause between two polls for this work.
     const fn poll_interval(self) -> Duration {
         match self {
-            Self::Wake => HELD_POLL_INTERVAL,
+            Self::Release => HELD_POLL_INTERVAL,
             Self::Cancel | Self::Recover => POLL_INTERVAL,
         }
     }
@@ -191,7 +191,7 @@ impl Work {
             Self::Cancel => Pace { most: u16::MAX, pause: CANCELLATION_PAUSE },
             Self::Recover => Pace::of(per_second),
             // The ledger knows when more of a webhook's held jobs are due.
-            Self::Wake => Pace { most: per_second, pause: HELD_POLL_INTERVAL },
+            Self::Release => Pace { most: per_second, pause: HELD_POLL_INTERVAL },
         }
     }
 }

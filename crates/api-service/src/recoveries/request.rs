@@ -86,13 +86,13 @@ fn states(field: &str, given: &Given<'_>) -> Checked<Vec<Recoverable>> {
 
 #[cfg(test)]
 mod tests {
-    use domain::Destinations;
+    use domain::AddressPolicy;
     use serde_json::{Value, json};
     use time::macros::datetime;
 
     use super::*;
 
-    const RULES: Rules = Rules { name_chars: 0, url_chars: 0, destinations: Destinations::allowing(Vec::new()) };
+    const RULES: Rules = Rules { name_chars: 0, url_chars: 0, address_policy: AddressPolicy::allowing(Vec::new()) };
 
     fn read(body: &Value) -> Checked<RecoveryRequest> {
         let members = body.as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone()));

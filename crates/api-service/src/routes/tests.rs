@@ -12,7 +12,7 @@ use actix_web::{
     },
     test::{TestRequest, call_service, init_service, read_body},
 };
-use domain::Destinations;
+use domain::AddressPolicy;
 use ledger::{Ledger, LedgerConfig, Session};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(crate) fn routes() -> Routes {
         ledger,
         wakes: Wakes::default(),
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
-        rules: Rules { name_chars: 255, url_chars: 2048, destinations: Destinations::default() },
+        rules: Rules { name_chars: 255, url_chars: 2048, address_policy: AddressPolicy::default() },
         body_limit: 200,
         most: crate::state::most(&limits()),
         kept: settings().retention.kept(),

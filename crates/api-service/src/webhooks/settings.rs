@@ -69,7 +69,7 @@ fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
 
 fn url(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
     let text = string(field, given)?;
-    let url = WebhookUrl::register(text, rules.url_chars, &rules.destinations);
+    let url = WebhookUrl::register(text, rules.url_chars, &rules.address_policy);
     url.or_else(|wrong| violation(field, wrong.code(), wrong.to_string()))?;
     not_hidden(field, text)?;
     Ok(text.to_owned())

@@ -4,8 +4,8 @@ use crate::repair::payload::{self, MAX_FRAME_BYTES};
 
 /// A frame begins with its type, channel and length.
 const HEAD_BYTES: usize = 7;
-const METHOD: u8 = 1;
-const CONTENT_HEADER: u8 = 2;
+const METHOD_FRAME: u8 = 1;
+const HEADER_FRAME: u8 = 2;
 
 /// The state between two chunks.
 pub(super) enum Frames {
@@ -80,7 +80,7 @@ impl Frames {
         let [kind, _, _, size @ ..] = head;
         let size = u32::from_be_bytes(size);
         match kind {
-            METHOD | CONTENT_HEADER if (1..=MAX_FRAME_BYTES).contains(&size) => Self::Payload(kind, size as usize),
+            METHOD_FRAME | HEADER_FRAME if (1..=MAX_FRAME_BYTES).contains(&size) => Self::Payload(kind, size as usize),
             _ => Self::Pass(u64::from(size) + 1),
         }
     }

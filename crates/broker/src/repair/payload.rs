@@ -8,20 +8,20 @@ const USUAL_FRAME_BYTES: u32 = 128 * 1024;
 /// The maximum depth of nested tables and arrays. lapin needs its thread's stack for each level.
 const MAX_DEPTH: usize = 32;
 /// Stands for each byte that is not UTF-8.
-const REPLACEMENT: u8 = b'?';
+const REPLACEMENT_BYTE: u8 = b'?';
 
-/// A part of a payload.
+/// A field of a payload.
 #[derive(Clone, Copy)]
-enum Part {
+enum Field {
     Bytes(usize),
     ShortString,
     Table,
     FrameMax,
 }
-use Part::{Bytes, FrameMax, ShortString, Table};
+use Field::{Bytes, FrameMax, ShortString, Table};
 
 /// The properties of a message, in the order of their flags.
-const PROPERTIES: [Part; 14] = [
+const PROPERTIES: [Field; 14] = [
     ShortString, // content type
     ShortString, // content encoding
     Table,
@@ -48,10 +48,10 @@ pub(super) fn repair(kind: u8, payload: &mut [u8]) {
 struct Rest<'b>(&'b mut [u8]);
 
 impl<'b> Rest<'b> {
-    /// The parts of those methods that carry foreign text: deliveries, returned messages, the reasons of a close.
+    /// The fields of those methods that carry foreign text: deliveries, returned messages, the reasons of a close.
     fn method(&mut self) -> Option<()> {
         let [_, class, _, method] = self.take(4)? else { return None };
-        let parts: &[Part] = match (*class, *method) {
+        let parts: &[Field] = match (*class, *method) {
             (10, 30) => &[Bytes(2), FrameMax],
             (10, 50) | (20, 40) => &[Bytes(2), ShortString],
             (10, 60) => &[ShortString],
@@ -70,7 +70,7 @@ impl<'b> Rest<'b> {
         parts.map(|(_, part)| self.part(*part)).collect()
     }
 
-    fn part(&mut self, part: Part) -> Option<()> {
+    fn part(&mut self, part: Field) -> Option<()> {
         match part {
             Bytes(count) => self.take(count).map(drop),
             ShortString => self.short_string(),
@@ -93,7 +93,7 @@ impl<'b> Rest<'b> {
         while let Err(error) = std::str::from_utf8(text) {
             let rest = &mut text[error.valid_up_to()..];
             let invalid = error.error_len().unwrap_or(rest.len());
-            rest[..invalid].fill(REPLACEMENT);
+            rest[..invalid].fill(REPLACEMENT_BYTE);
             text = rest;
         }
         Some(())

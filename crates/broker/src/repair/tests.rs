@@ -5,8 +5,8 @@ use proptest::{collection::vec, prelude::*};
 
 use super::{frames::Frames, payload::repair};
 
-const HEADER: u8 = 2;
-const METHOD: u8 = 1;
+const HEADER_FRAME: u8 = 2;
+const METHOD_FRAME: u8 = 1;
 
 fn frame(kind: u8, channel: u16, payload: &[u8]) -> Vec<u8> {
     let size = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -35,7 +35,7 @@ fn content_header(table: &[u8], text: &[u8]) -> Vec<u8> {
 /// Parses a payload as lapin does.
 fn parses(kind: u8, payload: &[u8]) -> bool {
     match kind {
-        METHOD => parse_class(payload).is_ok_and(|(rest, _)| rest.is_empty()),
+        METHOD_FRAME => parse_class(payload).is_ok_and(|(rest, _)| rest.is_empty()),
         _ => basic::parse_properties(&payload[12..]).is_ok_and(|(rest, _)| rest.is_empty()),
     }
 }
@@ -82,8 +82,8 @@ fn deliver(text: &[u8]) -> Vec<u8> {
 /// Frames as a broker sends them.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let one = prop_oneof![
-        (table(value()), text()).prop_map(|(table, text)| frame(HEADER, 1, &content_header(&table, &text))),
-        text().prop_map(|text| frame(METHOD, 1, &deliver(&text))),
+        (table(value()), text()).prop_map(|(table, text)| frame(HEADER_FRAME, 1, &content_header(&table, &text))),
+        text().prop_map(|text| frame(METHOD_FRAME, 1, &deliver(&text))),
         vec(any::<u8>(), 0..300).prop_map(|body| frame(3, 1, &body)),
         Just(frame(8, 0, &[])),
     ];
@@ -128,7 +128,7 @@ proptest! {
         let mut rest = &got[..];
         while let [kind, _, _, a, b, c, d, frame @ ..] = rest {
             let (payload, after) = frame.split_at(u32::from_be_bytes([*a, *b, *c, *d]) as usize);
-            prop_assert!(!matches!(*kind, HEADER | METHOD) || parses(*kind, payload), "{payload:?}");
+            prop_assert!(!matches!(*kind, HEADER_FRAME | METHOD_FRAME) || parses(*kind, payload), "{payload:?}");
             rest = &after[1..];
         }
         prop_assert!(rest.is_empty());
@@ -136,7 +136,7 @@ proptest! {
 
     #[test]
     fn what_can_be_parsed_stays_as_it_is(text in "[aé€😀]{0,9}", table in table(value())) {
-        for (kind, payload) in [(HEADER, content_header(&table, text.as_bytes())), (METHOD, deliver(text.as_bytes()))] {
+        for (kind, payload) in [(HEADER_FRAME, content_header(&table, text.as_bytes())), (METHOD_FRAME, deliver(text.as_bytes()))] {
             if parses(kind, &payload) {
                 prop_assert_eq!(repaired(kind, &payload), payload);
             }
@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn no_byte_of_garbage_is_lost_or_added(sent in vec(any::<u8>(), 0..2_000), sizes in vec(1_usize..50, 1..4)) {
         prop_assert_eq!(read(&sent, &sizes).len(), sent.len());
-        for kind in [HEADER, METHOD] {
+        for kind in [HEADER_FRAME, METHOD_FRAME] {
             prop_assert_eq!(repaired(kind, &sent).len(), sent.len());
             prop_assert_eq!(read(&frame(kind, 1, &sent), &sizes).len(), sent.len() + 8);
         }
@@ -157,10 +157,10 @@ proptest! {
 fn each_byte_that_is_not_utf8_is_replaced_and_no_other() {
     let (odd, read) = (b"caf\xe9 \xe2\x82 \xe2\x82\xac\xf0\x9f".as_slice(), "caf? ?? €??".as_bytes());
     let of = |text: &[u8]| content_header(&[short(text), b"S\0\0\0\x01\xff".to_vec()].concat(), text);
-    assert!(!parses(HEADER, &of(odd)));
-    assert_eq!(repaired(HEADER, &of(odd)), of(read), "not the header's value, which may be any bytes");
-    assert!(parses(HEADER, &of(read)));
-    let (_, class) = parse_class(repaired(METHOD, &deliver(b"\xff.\xff")).as_slice()).unwrap();
+    assert!(!parses(HEADER_FRAME, &of(odd)));
+    assert_eq!(repaired(HEADER_FRAME, &of(odd)), of(read), "not the header's value, which may be any bytes");
+    assert!(parses(HEADER_FRAME, &of(read)));
+    let (_, class) = parse_class(repaired(METHOD_FRAME, &deliver(b"\xff.\xff")).as_slice()).unwrap();
     let AMQPClass::Basic(basic::AMQPMethod::Deliver(deliver)) = class else { panic!("{class:?}") };
     assert_eq!(deliver.routing_key.as_str(), "?.?");
     for head in [&[0, 10, 0, 50, 2, 24][..], &[0, 20, 0, 40, 2, 24], &[0, 10, 0, 60]] {
@@ -168,8 +168,8 @@ fn each_byte_that_is_not_utf8_is_replaced_and_no_other() {
             let ids: &[u8] = if head.len() > 4 { &[0; 4] } else { &[] };
             [head, &short(text), ids].concat()
         };
-        assert_eq!(repaired(METHOD, &reason(b"no queue '\xc3")), reason(b"no queue '?"), "{head:?}");
-        assert!(parses(METHOD, &reason(b"no queue '?")));
+        assert_eq!(repaired(METHOD_FRAME, &reason(b"no queue '\xc3")), reason(b"no queue '?"), "{head:?}");
+        assert!(parses(METHOD_FRAME, &reason(b"no queue '?")));
     }
 }
 
@@ -185,9 +185,9 @@ fn tables_that_are_nested_too_deeply_become_bytes() {
             table = [short(b"array"), table].concat();
         }
         let payload = content_header(&table, b"fine");
-        let repaired = repaired(HEADER, &payload);
+        let repaired = repaired(HEADER_FRAME, &payload);
         assert_eq!(repaired.iter().zip(&payload).filter(|(one, other)| one != other).count(), 1, "one type");
-        assert!(parses(HEADER, &repaired));
+        assert!(parses(HEADER_FRAME, &repaired));
     }
 }
 
@@ -197,6 +197,6 @@ fn a_broker_without_a_limit_of_frames_proposes_one() {
     for (proposed, accepted) in
         [(0, 131_072), (u32::MAX, 262_144), (262_145, 262_144), (262_144, 262_144), (131_072, 131_072)]
     {
-        assert_eq!(repaired(METHOD, &tune(proposed)), tune(accepted));
+        assert_eq!(repaired(METHOD_FRAME, &tune(proposed)), tune(accepted));
     }
 }

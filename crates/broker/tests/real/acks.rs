@@ -8,7 +8,9 @@ use broker::{Acker, Attachment, BatchLimit, Prefetch, Received, Subscription};
 use futures_util::FutureExt;
 use tokio::{task::JoinSet, time::timeout};
 
-use crate::{NOTHING_WENT_WRONG, SOON, counters, delete, eventually, number, publish, wait_for_depth, with_broker};
+use crate::{
+    NOTHING_WENT_WRONG, WAIT_TIMEOUT, counters, delete, eventually, number, publish, wait_for_depth, with_broker,
+};
 
 const MESSAGES: usize = 500;
 /// How many messages may wait for their acknowledgement.
@@ -23,14 +25,14 @@ const LIMIT: BatchLimit = BatchLimit { messages: 50, bytes: 1_000_000, linger: D
 async fn take(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     let mut taken = Vec::new();
     while taken.len() < count {
-        let batch = timeout(SOON, subscription.next_batch(LIMIT)).await;
+        let batch = timeout(WAIT_TIMEOUT, subscription.next_batch(LIMIT)).await;
         taken.extend(batch.unwrap_or_else(|_| panic!("{} of {count} came", taken.len())).unwrap());
     }
     assert_eq!(taken.len(), count);
     taken
 }
 
-/// The same. Checks that none was handed out before, as the messages of a closed channel would be.
+/// The same. Checks that none was delivered before, as the messages of a closed channel would be.
 async fn take_new(subscription: &mut Subscription, count: usize) -> Vec<Received> {
     let taken = take(subscription, count).await;
     assert!(taken.iter().all(|message| !message.redelivered), "the channel was closed");
@@ -79,7 +81,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         let (left_out, done): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(|message| LEFT_OUT.contains(&number(message)));
         acknowledge(done, &mut random).await;
-        // The broker hands out this many only if it has taken every acknowledgement.
+        // The broker delivers this many only if it has taken every acknowledgement.
         let more = MESSAGES - LEFT_OUT.len();
         publish(broker, MESSAGES..MESSAGES + more, 1).await;
         acknowledge(take_new(&mut subscription, more).await, &mut random).await;
@@ -92,7 +94,7 @@ async fn what_was_acknowledged_is_gone_and_what_was_not_comes_again() {
         let mut subscription = broker.subscribe(broker.names().main(), PREFETCH, Attachment::default());
         let again = take(&mut subscription, LEFT_OUT.len()).await;
         assert_eq!(again.iter().map(number).collect::<BTreeSet<_>>(), BTreeSet::from(LEFT_OUT));
-        assert!(again.iter().all(|message| message.redelivered && message.handed_out_before == 1));
+        assert!(again.iter().all(|message| message.redelivered && message.delivery_count == 1));
 
         // These belong to two channels, one of which is gone.
         Acker::ack_all(left_out.into_iter().chain(again).map(|message| message.acker).collect()).await;
@@ -110,7 +112,7 @@ async fn messages_that_nobody_has_begun_are_requeued_at_the_stop_and_dropped_one
         publish(broker, 0..MESSAGES, 1).await;
         wait_for_depth(broker, 0).await;
         let limit = BatchLimit { messages: 10, ..LIMIT };
-        let mut held = timeout(SOON, subscription.next_batch(limit)).await.unwrap().unwrap();
+        let mut held = timeout(WAIT_TIMEOUT, subscription.next_batch(limit)).await.unwrap().unwrap();
         let closing = subscription.into_closing();
         wait_for_depth(broker, (MESSAGES - held.len()) as u32).await;
         drop(held.pop());

@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{connected, counters, wait_for_depth, with_broker};
 
 /// As many messages as are sent together.
-const TOGETHER: usize = 32;
+const BATCH_MESSAGES: usize = 32;
 const ROUNDS: usize = 30;
 /// The callers besides the one that is refused.
-const OTHERS: usize = 5;
+const OTHER_CALLERS: usize = 5;
 
 fn messages(queue: &str) -> Vec<Outgoing> {
-    vec![Outgoing { queue: queue.to_owned(), body: b"{}".to_vec(), ..Default::default() }; TOGETHER]
+    vec![Outgoing { routing_key: queue.to_owned(), body: b"{}".to_vec(), ..Default::default() }; BATCH_MESSAGES]
 }
 
 /// Declares a queue that is always full: every publish to it is refused. It ends with the connection.
@@ -54,12 +54,12 @@ async fn of_callers_at_once_only_the_one_whose_messages_were_refused_is_told_so_
         publisher.publish(&messages(&good)).await.unwrap();
         let (_connection, full) = full(broker).await;
         for _ in 0..ROUNDS {
-            let all = Arc::new(Barrier::new(OTHERS + 1));
+            let all = Arc::new(Barrier::new(OTHER_CALLERS + 1));
             let caller = |queue: &str| tokio::spawn(published(publisher.clone(), queue.to_owned(), Arc::clone(&all)));
-            let (refused, others) = (caller(&full), [(); OTHERS].map(|()| caller(&good)));
+            let (refused, others) = (caller(&full), [(); OTHER_CALLERS].map(|()| caller(&good)));
             let refused = refused.await.unwrap().unwrap_err();
             assert!(matches!(*refused.error, PublishError::Refused), "{refused:?}");
-            assert_eq!(refused.places.len(), TOGETHER);
+            assert_eq!(refused.places.len(), BATCH_MESSAGES);
             for other in others {
                 other.await.unwrap().expect("what was taken is told as refused");
             }
@@ -78,8 +78,8 @@ async fn of_one_call_it_is_told_which_messages_were_refused_and_the_others_are_t
         publisher.publish(&messages(&broker.names().dead())).await.unwrap();
         let (_connection, full) = full(broker).await;
         let to = |number: usize| if number.is_multiple_of(3) { full.clone() } else { broker.names().main() };
-        let message = |number: usize| Outgoing { queue: to(number), body: b"{}".to_vec(), ..Default::default() };
-        let messages: Vec<_> = (0..4 * TOGETHER).map(message).collect();
+        let message = |number: usize| Outgoing { routing_key: to(number), body: b"{}".to_vec(), ..Default::default() };
+        let messages: Vec<_> = (0..4 * BATCH_MESSAGES).map(message).collect();
         let refused: Vec<_> = (0..messages.len()).step_by(3).collect();
         for round in 1..=3 {
             let unconfirmed = publisher.publish(&messages).await.unwrap_err();

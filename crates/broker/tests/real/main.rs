@@ -24,7 +24,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The broker of `AMQP_URL`, or else the one that `make up` started.
 fn amqp_url() -> String {
@@ -46,7 +46,7 @@ async fn with_broker(test: impl AsyncFnOnce(&Broker)) {
         tls: Default::default(),
         names,
         gaps: Vec::new(),
-        confirm_timeout: SOON,
+        confirm_timeout: WAIT_TIMEOUT,
         process: "test of broker",
     };
     let broker = Broker::new(&config).unwrap();
@@ -84,7 +84,7 @@ async fn publish(broker: &Broker, numbers: impl Iterator<Item = usize>, digits: 
     let queue = broker.names().main();
     let message = |number: usize| {
         let body = format!("{number:0>digits$}").into_bytes();
-        Outgoing { queue: queue.clone(), body, ..Default::default() }
+        Outgoing { routing_key: queue.clone(), body, ..Default::default() }
     };
     publisher.publish(&numbers.map(message).collect::<Vec<_>>()).await.unwrap();
     stop.cancel();
@@ -96,9 +96,9 @@ fn number(message: &Received) -> usize {
 
 /// Waits until `look` returns true.
 async fn eventually(what: &str, mut look: impl AsyncFnMut() -> bool) {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while !look().await {
-        assert!(Instant::now() < end, "not within {SOON:?}: {what}");
+        assert!(Instant::now() < end, "not within {WAIT_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -2,16 +2,16 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use domain::{Destinations, TenantId, WebhookUrl};
+use domain::{AddressPolicy, TenantId, WebhookUrl};
 use egress::Egress;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use ledger::Ledger;
 use tokio::time::timeout;
 
-use crate::metrics::Brakes;
+use crate::brake::metrics::Brakes;
 
 /// The maximum of receivers in a page, and the time in which one of them has to be reached.
-const PAGE: u16 = 200;
+const MAX_PAGE_RECEIVERS: u16 = 200;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time in which the canary has to be reached. A page comes after it.
 const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Pages {
     pub(crate) ledger: Ledger,
     pub(crate) egress: Egress,
-    pub(crate) destinations: Destinations,
+    pub(crate) address_policy: AddressPolicy,
     pub(crate) canary: Option<WebhookUrl>,
     pub(crate) shown: Brakes,
 }
@@ -36,7 +36,7 @@ pub(super) struct Round {
 
 /// The result of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum PageResult {
     /// A receiver, or the canary, can be reached.
     Reached,
     /// None of the receivers can be.
@@ -50,14 +50,14 @@ pub(super) enum Found {
 impl Pages {
     /// Asks the canary, and the next page if the canary is not reached: receivers are asked as seldom as possible. The
     /// ledger's silence proves as little as an empty page.
-    pub(super) async fn ask(&self, round: &mut Round) -> Found {
+    pub(super) async fn ask(&self, round: &mut Round) -> PageResult {
         if let Some(canary) = &self.canary
             && self.reach(canary, CANARY_TIMEOUT).await == Some(true)
         {
-            self.shown.probed(true);
-            return Found::Reached;
+            self.shown.count_probe(true);
+            return PageResult::Reached;
         }
-        let urls = match self.ledger.receivers_to_probe(round.after, PAGE).await {
+        let urls = match self.ledger.receivers_to_probe(round.after, MAX_PAGE_RECEIVERS).await {
             Ok((urls, last)) => {
                 round.has_asked &= round.after.is_some();
                 round.after = last;
@@ -65,25 +65,25 @@ impl Pages {
             }
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "no receivers to ask");
-                return Found::Nobody;
+                return PageResult::Nobody;
             }
         };
         let is_reached = self.reach_any_of(&urls).await;
         round.has_asked |= is_reached.is_some();
         match is_reached {
             Some(is_reached) => {
-                self.shown.probed(is_reached);
-                if is_reached { Found::Reached } else { Found::Unreached }
+                self.shown.count_probe(is_reached);
+                if is_reached { PageResult::Reached } else { PageResult::Unreached }
             }
-            None if round.after.is_none() && !round.has_asked => Found::NobodyAtAll,
-            None => Found::Nobody,
+            None if round.after.is_none() && !round.has_asked => PageResult::NobodyAtAll,
+            None => PageResult::Nobody,
         }
     }
 
     /// Returns whether a receiver is reached. `None`: there is none to ask.
     async fn reach_any_of(&self, urls: &[String]) -> Option<bool> {
         let of_hosts: HashMap<&str, &String> = urls.iter().map(|url| (host(url), url)).collect();
-        let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.destinations).ok());
+        let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.address_policy).ok());
         let mut asking: FuturesUnordered<_> = parsed.map(|url| self.reach_receiver(url).boxed()).collect();
         let mut any = None;
         while let Some(is_reached) = asking.next().await {

@@ -6,16 +6,16 @@ use hickory_resolver::proto::rr::Name;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Found, LookupError};
+use super::{LookupError, LookupResult};
 
 /// The longest time that an answer is cached, whatever its time to live.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_TTL: Duration = Duration::from_secs(5);
 
-/// How long the answer that a name has no address is cached.
-const NEGATIVE: Duration = Duration::from_secs(1);
+/// The time for which the answer that a name has no address is cached.
+const NEGATIVE_TTL: Duration = Duration::from_secs(1);
 
-/// How many names are cached.
-const MOST: usize = 1024;
+/// The number of names that are cached.
+const MAX_NAMES: usize = 1024;
 
 type Addresses = Result<Arc<[IpAddr]>, LookupError>;
 
@@ -35,10 +35,10 @@ impl Recent {
     }
 
     /// Caches the answer as long as it may, and returns it.
-    pub(super) fn remember(&self, name: Name, found: Found, now: Instant) -> Addresses {
+    pub(super) fn remember(&self, name: Name, found: LookupResult, now: Instant) -> Addresses {
         let (addresses, lasts) = match found {
-            Ok((addresses, ttl)) => (Ok(addresses.into()), ttl.min(LONGEST)),
-            Err(LookupError::NoAddress) => (Err(LookupError::NoAddress), NEGATIVE),
+            Ok((addresses, ttl)) => (Ok(addresses.into()), ttl.min(MAX_TTL)),
+            Err(LookupError::NoAddress) => (Err(LookupError::NoAddress), NEGATIVE_TTL),
             Err(error) => return Err(error),
         };
         // Times to live are whole seconds: of 0 nothing is left, of 1 almost all.
@@ -53,11 +53,11 @@ impl Recent {
 
 /// Removes what has expired. If nothing has, removes what expires next.
 fn make_room(names: &mut HashMap<Name, Remembered>, now: Instant) {
-    if names.len() < MOST {
+    if names.len() < MAX_NAMES {
         return;
     }
     names.retain(|_, known| now < known.until);
-    if names.len() >= MOST {
+    if names.len() >= MAX_NAMES {
         let first = names.iter().min_by_key(|(_, known)| known.until).map(|(name, _)| name.clone());
         first.and_then(|name| names.remove(&name));
     }
@@ -71,7 +71,7 @@ mod tests {
         Name::from_ascii(text).unwrap()
     }
 
-    fn found(ttl: u64) -> Found {
+    fn found(ttl: u64) -> LookupResult {
         Ok((vec![[192, 0, 2, 1].into()], Duration::from_secs(ttl)))
     }
 
@@ -101,10 +101,10 @@ mod tests {
         let (recent, now) = (Recent::default(), Instant::now());
         let long = name("long.example.");
         let _ = recent.remember(long.clone(), found(5), now);
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX_NAMES {
             let _ = recent.remember(name(&format!("{number}.example.")), found(2), now);
         }
-        assert_eq!(recent.0.lock().len(), MOST);
+        assert_eq!(recent.0.lock().len(), MAX_NAMES);
         assert!(recent.get(&long, now).is_some());
         let _ = recent.remember(name("late.example."), found(2), now + Duration::from_secs(3));
         assert_eq!(recent.0.lock().len(), 2, "what has lapsed goes first");

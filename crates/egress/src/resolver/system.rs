@@ -23,11 +23,11 @@ use tokio::time::Instant;
 
 use super::{clients, name_server};
 
-/// How often the files are read at most. Both are small and local: reading them takes microseconds.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// The shortest time between two reads of the files. Both are small and local: reading them takes microseconds.
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The name server that the C library asks by default.
-const FALLBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
+const FALLBACK_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 
 /// The files, and what the last read found.
 pub(super) struct System {
@@ -69,10 +69,10 @@ impl System {
         Ok(Self { resolv_conf, hosts, limit, last })
     }
 
-    /// The configuration in use. Reads the files again once [`INTERVAL`] has passed.
+    /// The configuration in use. Reads the files again once [`MIN_READ_INTERVAL`] has passed.
     pub(super) fn current(&self, now: Instant) -> Arc<Current> {
         let mut last = self.last.lock();
-        if now.saturating_duration_since(last.read_at) >= INTERVAL {
+        if now.saturating_duration_since(last.read_at) >= MIN_READ_INTERVAL {
             last.read_at = now;
             let texts = read(&self.resolv_conf, &self.hosts);
             if texts != last.texts
@@ -102,8 +102,8 @@ impl Current {
         let (servers, notice) = match servers {
             Ok(servers) => (servers, None),
             Err(why) => {
-                let notice = format!("{why}; names are asked of {FALLBACK} (egress.name_servers names others)");
-                (vec![name_server(FALLBACK)], Some(notice))
+                let notice = format!("{why}; names are asked of {FALLBACK_SERVER} (egress.name_servers names others)");
+                (vec![name_server(FALLBACK_SERVER)], Some(notice))
             }
         };
         let mut hosts = Hosts::default();
@@ -212,7 +212,7 @@ mod tests {
         let now = Instant::now();
         let address = |at| system.current(at).of_hosts(&name("a.example.")).unwrap()[0].to_string();
         assert_eq!(address(now), "192.0.2.1");
-        assert_eq!(address(now + INTERVAL * 2), "192.0.2.2");
+        assert_eq!(address(now + MIN_READ_INTERVAL * 2), "192.0.2.2");
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -8,18 +8,18 @@ use tokio::{
 };
 
 use crate::{
-    LONG, SHORT,
+    LONG_TIMEOUT, SHORT_TIMEOUT,
     authority::Authority,
     egress, post,
     receiver::{Receiver, read_request},
 };
 
-const LOCAL: [&str; 1] = ["127.0.0.1"];
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+const LOCAL_ADDRESSES: [&str; 1] = ["127.0.0.1"];
+const OK_RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 /// Serves the first connections, and stalls the TLS handshakes of the others.
 async fn serving(authority: &Authority, served: usize) -> Receiver {
-    let acceptor = authority.acceptor(&LOCAL);
+    let acceptor = authority.acceptor(&LOCAL_ADDRESSES);
     Receiver::tcp(move |mut tcp, number| {
         let acceptor = acceptor.clone();
         async move {
@@ -28,7 +28,7 @@ async fn serving(authority: &Authority, served: usize) -> Receiver {
                 return;
             }
             let Ok(mut stream) = acceptor.accept(&mut tcp).await else { return };
-            while read_request(&mut stream).await.is_some() && stream.write_all(OK.as_bytes()).await.is_ok() {}
+            while read_request(&mut stream).await.is_some() && stream.write_all(OK_RESPONSE.as_bytes()).await.is_ok() {}
         }
     })
     .await
@@ -38,7 +38,7 @@ async fn serving(authority: &Authority, served: usize) -> Receiver {
 async fn an_attempt_beyond_the_maximum_of_connects_has_no_socket_and_no_other_receiver_waits() {
     let authority = Authority::new();
     let (stalling, good) = (serving(&authority, 0).await, serving(&authority, 1).await);
-    let egress = egress(&authority, LONG);
+    let egress = egress(&authority, LONG_TIMEOUT);
     let mut posts = JoinSet::new();
     for _ in 0..300 {
         let (egress, post) = (egress.0.clone(), post(&stalling.url()));
@@ -57,7 +57,7 @@ async fn an_attempt_beyond_the_maximum_of_connects_has_no_socket_and_no_other_re
 async fn a_probe_ends_in_time_though_attempts_have_all_connects() {
     let authority = Authority::new();
     let stalling = serving(&authority, 0).await;
-    let (egress, post) = (egress(&authority, SHORT), post(&stalling.url()));
+    let (egress, post) = (egress(&authority, SHORT_TIMEOUT), post(&stalling.url()));
     let mut posts = JoinSet::new();
     for _ in 0..128 {
         let (egress, post) = (egress.0.clone(), post.clone());
@@ -66,5 +66,5 @@ async fn a_probe_ends_in_time_though_attempts_have_all_connects() {
     stalling.open_at_least(128).await;
     let started = Instant::now();
     assert_eq!(egress.0.reaches(&post.url).await, Some(false));
-    assert!(started.elapsed() < SHORT * 5 / 4, "{:?}", started.elapsed());
+    assert!(started.elapsed() < SHORT_TIMEOUT * 5 / 4, "{:?}", started.elapsed());
 }

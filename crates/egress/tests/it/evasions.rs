@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use domain::{Destinations, OutcomeClass, WebhookUrl};
+use domain::{AddressPolicy, OutcomeClass, WebhookUrl};
 use egress::{EgressConfig, Post};
 use tokio::{net::TcpStream, task::JoinSet};
 
 use crate::{
-    Client, LONG, SHORT,
+    Client, LONG_TIMEOUT, SHORT_TIMEOUT,
     authority::Authority,
     config,
     name_server::{NameServer, Say},
@@ -179,12 +179,16 @@ async fn loopback() -> Receiver {
 /// A client with the default policy at the connection.
 fn strict(name_server: &NameServer) -> Client {
     let name_servers = vec![name_server.address()];
-    Client::new(EgressConfig { destinations: Destinations::default(), name_servers, ..config(&Authority::new(), LONG) })
+    Client::new(EgressConfig {
+        address_policy: AddressPolicy::default(),
+        name_servers,
+        ..config(&Authority::new(), LONG_TIMEOUT)
+    })
 }
 
 /// A POST to a URL that was registered under a policy that refuses nothing.
 fn post(url: &str) -> Post {
-    let anywhere = Destinations::allowing(vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]);
+    let anywhere = AddressPolicy::allowing(vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]);
     let url = WebhookUrl::parse(url, 2048, &anywhere).unwrap_or_else(|violation| panic!("{url:?} {violation}"));
     Post { url, headers: Vec::new(), body: "{}".into() }
 }
@@ -198,7 +202,7 @@ async fn nobody_came(listener: &Receiver) {
 }
 
 fn code(url: &str) -> Result<WebhookUrl, &'static str> {
-    WebhookUrl::parse(url, 2048, &Destinations::default()).map_err(|violation| violation.code())
+    WebhookUrl::parse(url, 2048, &AddressPolicy::default()).map_err(|violation| violation.code())
 }
 
 #[tokio::test]
@@ -280,8 +284,8 @@ async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
     })
     .await;
     let name_servers = vec![name_server.address()];
-    let destinations = Destinations::default();
-    let egress = Client::new(EgressConfig { name_servers, destinations, ..config(&Authority::new(), SHORT) });
+    let address_policy = AddressPolicy::default();
+    let egress = Client::new(EgressConfig { name_servers, address_policy, ..config(&Authority::new(), SHORT_TIMEOUT) });
     for (name, reason) in [
         ("missing.example", " to a public address"),
         ("empty.example", " to a public address"),
@@ -293,7 +297,7 @@ async fn names_that_lead_nowhere_are_told_apart_within_half_of_the_deadline() {
         let answer = egress.post(post(&format!("https://{name}/"))).await;
         let expected = format!("the host name \"{name}\" does not resolve{reason}");
         assert_eq!((answer.class, answer.error), (OutcomeClass::Dns, Some(expected)));
-        assert!(name != "silent.example" || answer.elapsed >= SHORT / 2, "{:?}", answer.elapsed);
+        assert!(name != "silent.example" || answer.elapsed >= SHORT_TIMEOUT / 2, "{:?}", answer.elapsed);
     }
 }
 

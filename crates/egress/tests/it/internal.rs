@@ -4,17 +4,17 @@ use egress::{EgressError, Internal, InternalAnswer, InternalConfig, InternalErro
 use tokio::{io::AsyncWriteExt, net::TcpListener, sync::mpsc, time::timeout};
 
 use crate::{
-    LONG, SHORT,
+    LONG_TIMEOUT, SHORT_TIMEOUT,
     authority::Authority,
     receiver::{Receiver, read_request},
 };
 
-const YES: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+const OK_RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
 fn config(url: String) -> InternalConfig {
     InternalConfig {
         url,
-        timeout: LONG,
+        timeout: LONG_TIMEOUT,
         extra_ca_pem: None,
         user_agent: "test-agent/1".to_owned(),
         answer_limit: 64 * 1024,
@@ -23,7 +23,7 @@ fn config(url: String) -> InternalConfig {
 
 async fn ask(config: InternalConfig) -> Result<InternalAnswer, InternalError> {
     let internal = Internal::new(config).unwrap();
-    timeout(LONG * 2, internal.get("cookie", "sessionid=abc")).await.expect("a question that does not end")
+    timeout(LONG_TIMEOUT * 2, internal.get("cookie", "sessionid=abc")).await.expect("a question that does not end")
 }
 
 /// An application without TLS that answers with these bytes, and then closes the connection or hangs.
@@ -52,7 +52,7 @@ enum Hangs {
 
 #[tokio::test]
 async fn a_question_is_a_get_with_its_header_on_a_connection_of_its_own() {
-    let (receiver, mut heads) = application(YES, Hangs::Afterwards).await;
+    let (receiver, mut heads) = application(OK_RESPONSE, Hangs::Afterwards).await;
     let address = receiver.address;
     let internal = Internal::new(config(format!("http://{address}/who?a=b"))).unwrap();
     for _ in 0..2 {
@@ -75,7 +75,7 @@ async fn a_question_is_a_get_with_its_header_on_a_connection_of_its_own() {
 #[tokio::test]
 async fn https_is_verified_with_the_operators_authorities() {
     let authority = Authority::new();
-    let receiver = Receiver::answering(authority.acceptor(&["127.0.0.1"]), YES).await;
+    let receiver = Receiver::answering(authority.acceptor(&["127.0.0.1"]), OK_RESPONSE).await;
     let trusting = InternalConfig { extra_ca_pem: Some(authority.pem().into_bytes()), ..config(receiver.url()) };
     assert_eq!(ask(trusting).await.unwrap().status, 200);
     assert!(matches!(ask(config(receiver.url())).await, Err(InternalError::Request(_))));
@@ -112,8 +112,8 @@ async fn an_answer_is_read_like_a_receiver_s() {
 async fn one_deadline_is_over_the_head_and_the_body() {
     for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{"] {
         let (receiver, _heads) = application(answer, Hangs::Afterwards).await;
-        let short = InternalConfig { timeout: SHORT, ..config(format!("http://{}/", receiver.address)) };
-        assert!(matches!(ask(short).await, Err(InternalError::Timeout(SHORT))), "{answer:?}");
+        let short = InternalConfig { timeout: SHORT_TIMEOUT, ..config(format!("http://{}/", receiver.address)) };
+        assert!(matches!(ask(short).await, Err(InternalError::Timeout(SHORT_TIMEOUT))), "{answer:?}");
         receiver.all_closed().await;
     }
 }

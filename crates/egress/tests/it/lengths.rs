@@ -1,14 +1,14 @@
 //! Whatever a receiver, its certificate or its name server says, what is kept of it is short and names the failure.
 
 use domain::{
-    Destinations,
+    AddressPolicy,
     OutcomeClass::{self, Dns, Protocol, Status, Success, Tls},
 };
 use egress::{EgressConfig, Internal, InternalConfig};
 use rcgen::{CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, SanType};
 
 use crate::{
-    Client, LONG,
+    Client, LONG_TIMEOUT,
     authority::{Authority, self_signed_with},
     config, egress,
     name_server::{NameServer, Say},
@@ -17,9 +17,9 @@ use crate::{
 };
 
 /// The most characters of an attempt's error, as the README says.
-const MOST: usize = 300;
+const MAX_ERROR_CHARS: usize = 300;
 
-const LOCAL: [&str; 1] = ["127.0.0.1"];
+const LOCAL_ADDRESSES: [&str; 1] = ["127.0.0.1"];
 
 /// Posts, and checks everything that is kept.
 async fn check(client: &Client, url: &str, class: OutcomeClass, message: &str) {
@@ -27,7 +27,7 @@ async fn check(client: &Client, url: &str, class: OutcomeClass, message: &str) {
     let error = answer.error.unwrap_or_default();
     let length = error.chars().count();
     let begin: String = error.chars().take(400).collect();
-    assert!(length <= MOST, "{length} characters for {message:?}: {begin}");
+    assert!(length <= MAX_ERROR_CHARS, "{length} characters for {message:?}: {begin}");
     assert!(answer.class == class && error.contains(message), "{:?}, not {message:?}: {begin}", answer.class);
     assert!(answer.head.len() <= 1024, "{message}: {} bytes", answer.head.len());
 }
@@ -70,24 +70,24 @@ const CERTIFICATES: [(Oddity, &str); 4] = [
 #[tokio::test]
 async fn certificates_cannot_make_an_error_long() {
     let authority = Authority::new();
-    let client = egress(&authority, LONG);
+    let client = egress(&authority, LONG_TIMEOUT);
     for (oddity, message) in CERTIFICATES {
-        let receiver = Receiver::answering(authority.acceptor_with(&LOCAL, oddity), "").await;
+        let receiver = Receiver::answering(authority.acceptor_with(&LOCAL_ADDRESSES, oddity), "").await;
         check(&client, &receiver.url(), Tls, message).await;
     }
     // The name is both the subject's and the issuer's, which is too much for a handshake.
-    let receiver = Receiver::answering(self_signed_with(&LOCAL, CERTIFICATES[3].0), "").await;
+    let receiver = Receiver::answering(self_signed_with(&LOCAL_ADDRESSES, CERTIFICATES[3].0), "").await;
     check(&client, &receiver.url(), Tls, "the TLS handshake failed: ").await;
 }
 
 #[tokio::test]
 async fn answers_cannot_make_an_error_long() {
     let (authority, long) = (Authority::new(), "x<\u{7}\u{ff}".repeat(10_000));
-    let client = egress(&authority, LONG);
+    let client = egress(&authority, LONG_TIMEOUT);
     let (digits, body) = ("7".repeat(50_000), "y".repeat(100_000));
     for (answer, class, message) in [
         (format!("HTTP/1.1 503 {}\r\n\r\n", "slow ".repeat(10_000)), Status, "503"),
-        (format!("HTTP/1.1 {digits} OK\r\n\r\n"), Protocol, "the answer is not HTTP/1.1: "),
+        (format!("HTTP/1.1 {digits} OK_RESPONSE\r\n\r\n"), Protocol, "the answer is not HTTP/1.1: "),
         (format!("{long}\r\n\r\n"), Protocol, "the answer is not HTTP/1.1: "),
         (format!("HTTP/1.1 503 X\r\nRetry-After: {digits}\r\n\r\n"), Status, "with Retry-After: 7777"),
         (
@@ -105,7 +105,7 @@ async fn answers_cannot_make_an_error_long() {
         (format!("HTTP/1.1 410 X\r\nTransfer-Encoding: chunked\r\n\r\n{digits}\r\n{body}"), Status, "410"),
         (format!("HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n1;{body}\r\n{long}"), Success, ""),
     ] {
-        let receiver = Receiver::tls(authority.acceptor(&LOCAL), move |mut peer| {
+        let receiver = Receiver::tls(authority.acceptor(&LOCAL_ADDRESSES), move |mut peer| {
             let answer = answer.clone();
             async move {
                 peer.request().await;
@@ -130,10 +130,10 @@ async fn names_and_name_servers_cannot_make_an_error_long() {
         _ => Say::NoSuchName,
     })
     .await;
-    let (name_servers, destinations) = (vec![name_server.address()], Destinations::default());
-    let denied = destinations.without_hosts("denied".parse().unwrap());
+    let (name_servers, address_policy) = (vec![name_server.address()], AddressPolicy::default());
+    let denied = address_policy.without_hosts("denied".parse().unwrap());
     let authority = Authority::new();
-    let client = Client::new(EgressConfig { name_servers, destinations: denied, ..config(&authority, LONG) });
+    let client = Client::new(EgressConfig { name_servers, address_policy: denied, ..config(&authority, LONG_TIMEOUT) });
     for (domain, class, message) in [
         ("loop", Dns, "does not resolve"),
         ("missing", Dns, "does not resolve"),
@@ -149,10 +149,10 @@ async fn names_and_name_servers_cannot_make_an_error_long() {
 async fn the_application_cannot_make_an_error_long_either() {
     let authority = Authority::new();
     for (oddity, _) in CERTIFICATES {
-        let receiver = Receiver::answering(authority.acceptor_with(&LOCAL, oddity), "").await;
+        let receiver = Receiver::answering(authority.acceptor_with(&LOCAL_ADDRESSES, oddity), "").await;
         let internal = Internal::new(InternalConfig {
             url: receiver.url(),
-            timeout: LONG,
+            timeout: LONG_TIMEOUT,
             extra_ca_pem: Some(authority.pem().into_bytes()),
             user_agent: "test-agent/1".to_owned(),
             answer_limit: 64 * 1024,
@@ -165,7 +165,7 @@ async fn the_application_cannot_make_an_error_long_either() {
             cause = error.source();
         }
         let lengths: Vec<_> = told.iter().map(|text| text.chars().count()).collect();
-        assert!(lengths.len() == 2 && lengths.iter().all(|length| *length <= MOST), "{lengths:?}");
+        assert!(lengths.len() == 2 && lengths.iter().all(|length| *length <= MAX_ERROR_CHARS), "{lengths:?}");
         assert!(told[1].contains("certificate"), "{told:?}");
     }
 }

@@ -23,19 +23,19 @@ mod tls;
 use std::time::Duration;
 
 use authority::Authority;
-use domain::{Answer, Destinations, WebhookUrl};
+use domain::{AddressPolicy, PostResult, WebhookUrl};
 use egress::{Egress, EgressConfig, Post};
 use tokio::time::timeout;
 
 /// Long enough for anything that is not meant to time out, even on a busy machine.
-const LONG: Duration = Duration::from_secs(5);
+const LONG_TIMEOUT: Duration = Duration::from_secs(5);
 /// The deadline of what is meant to time out.
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn config(authority: &Authority, timeout: Duration) -> EgressConfig {
     EgressConfig {
         timeout,
-        destinations: loopback(),
+        address_policy: loopback(),
         name_servers: Vec::new(),
         extra_ca_pem: Some(authority.pem().into_bytes()),
         idle_timeout: Duration::from_secs(4),
@@ -53,8 +53,8 @@ impl Client {
         Self(Egress::new(config).unwrap())
     }
 
-    async fn post(&self, request: Post) -> Answer {
-        timeout(LONG * 2, self.0.post(request)).await.expect("a post that does not end").unwrap()
+    async fn post(&self, request: Post) -> PostResult {
+        timeout(LONG_TIMEOUT * 2, self.0.post(request)).await.expect("a post that does not end").unwrap()
     }
 }
 
@@ -62,8 +62,8 @@ fn egress(authority: &Authority, timeout: Duration) -> Client {
     Client::new(config(authority, timeout))
 }
 
-fn loopback() -> Destinations {
-    Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()])
+fn loopback() -> AddressPolicy {
+    AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()])
 }
 
 fn post(url: &str) -> Post {
@@ -77,6 +77,6 @@ fn post(url: &str) -> Post {
 #[test]
 fn a_post_can_be_spawned() {
     fn assert_send<T: Send>(_: &T) {}
-    let egress = egress(&Authority::new(), LONG);
+    let egress = egress(&Authority::new(), LONG_TIMEOUT);
     assert_send(&egress.0.post(post("https://127.0.0.1/")));
 }

@@ -12,7 +12,7 @@ use std::{
 use domain::OutcomeClass::Tls;
 use egress::EgressConfig;
 
-use crate::{Client, LONG, authority::Authority, config, post};
+use crate::{Client, LONG_TIMEOUT, authority::Authority, config, post};
 
 /// A server in a process of its own, which ends with the value.
 struct OpenSsl {
@@ -97,7 +97,7 @@ async fn what_openssl_serves_in_an_old_way_says_what_to_ask_for() {
     ] {
         let openssl = OpenSsl::start(name, certificate, server);
         let extra_ca_pem = Some(openssl.certificate.clone());
-        let client = Client::new(EgressConfig { extra_ca_pem, ..config(&Authority::new(), LONG) });
+        let client = Client::new(EgressConfig { extra_ca_pem, ..config(&Authority::new(), LONG_TIMEOUT) });
         let answer = client.post(post(&format!("https://127.0.0.1:{}/", openssl.port))).await;
         let error = answer.error.unwrap_or_default();
         assert!(answer.class == Tls && error.starts_with(message), "{name}: {:?}: {error}", answer.class);

@@ -9,17 +9,17 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::HandshakeKind};
 
 use crate::{
-    LONG,
+    LONG_TIMEOUT,
     authority::{Authority, self_signed},
     egress, post,
     receiver::Receiver,
 };
 
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+const OK_RESPONSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 async fn refusal(authority: &Authority, acceptor: TlsAcceptor) -> String {
-    let receiver = Receiver::answering(acceptor, OK).await;
-    let answer = egress(authority, LONG).post(post(&receiver.url())).await;
+    let receiver = Receiver::answering(acceptor, OK_RESPONSE).await;
+    let answer = egress(authority, LONG_TIMEOUT).post(post(&receiver.url())).await;
     assert_eq!((answer.class, answer.status), (Tls, None), "{:?}", answer.error);
     assert!(receiver.received().is_empty(), "nothing is sent to a receiver that is not who it should be");
     answer.error.unwrap()
@@ -72,17 +72,17 @@ async fn wrong_dates_are_the_receiver_s_own_or_those_of_an_intermediate() {
     ] {
         assert_eq!(refusal(&authority, acceptor).await, message);
     }
-    let receiver = Receiver::answering(authority.acceptor_through(&local, |_| {}), OK).await;
-    assert_eq!(egress(&authority, LONG).post(post(&receiver.url())).await.class, Success);
+    let receiver = Receiver::answering(authority.acceptor_through(&local, |_| {}), OK_RESPONSE).await;
+    assert_eq!(egress(&authority, LONG_TIMEOUT).post(post(&receiver.url())).await.class, Success);
 }
 
 #[tokio::test]
 async fn a_name_is_verified_as_it_was_written_and_not_as_it_resolved() {
     let authority = Authority::new();
     for (host, class) in [("localhost", Success), ("127.0.0.1", Tls)] {
-        let receiver = Receiver::answering(authority.acceptor(&["localhost"]), OK).await;
+        let receiver = Receiver::answering(authority.acceptor(&["localhost"]), OK_RESPONSE).await;
         let url = format!("https://{host}:{}/", receiver.address.port());
-        let answer = egress(&authority, LONG).post(post(&url)).await;
+        let answer = egress(&authority, LONG_TIMEOUT).post(post(&url)).await;
         assert_eq!(answer.class, class, "{host}: {:?}", answer.error);
     }
 }
@@ -99,7 +99,7 @@ async fn the_second_connection_to_a_host_resumes_its_session() {
         }
     })
     .await;
-    let egress = egress(&authority, LONG);
+    let egress = egress(&authority, LONG_TIMEOUT);
     for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
         assert_eq!(egress.post(post(&receiver.url())).await.class, Success);
         assert_eq!(seen.recv().await, Some(kind));
@@ -134,7 +134,7 @@ async fn what_is_not_tls_or_too_old_a_tls_is_refused() {
         (Vec::new(), "the receiver closed the connection; ask the receiver's operator for TLS 1.3, or TLS 1.2 with "),
     ] {
         let receiver = replying(reply).await;
-        let answer = egress(&Authority::new(), LONG).post(post(&receiver.url())).await;
+        let answer = egress(&Authority::new(), LONG_TIMEOUT).post(post(&receiver.url())).await;
         let error = answer.error.unwrap();
         assert!(answer.class == Tls && error.starts_with(&format!("the TLS handshake failed: {message}")), "{error}");
     }
@@ -172,7 +172,7 @@ async fn an_alert_says_what_to_ask_the_receiver_s_operator_for() {
         (49, denied),
     ] {
         let receiver = replying([0x15, 3, 3, 0, 2, 2, alert]).await;
-        let answer = egress(&Authority::new(), LONG).post(post(&receiver.url())).await;
+        let answer = egress(&Authority::new(), LONG_TIMEOUT).post(post(&receiver.url())).await;
         assert_eq!((answer.class, answer.error.as_deref()), (Tls, Some(message)), "alert {alert}");
     }
 }

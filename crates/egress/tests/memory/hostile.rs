@@ -3,8 +3,8 @@
 use std::{future::pending, time::Duration};
 
 use domain::{
-    Answer,
     OutcomeClass::{Protocol, Status, Success},
+    PostResult,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -41,8 +41,8 @@ use Hostility::{
     SendsManyHeaderLines, TalksNonsense,
 };
 
-const SHORT: Duration = Duration::from_millis(500);
-const LONG: Duration = Duration::from_secs(10);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(500);
+const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 const HUNDRED_MIB: usize = 100 << 20;
 
 impl Hostility {
@@ -74,8 +74,8 @@ impl Hostility {
     /// The client's deadline. It is short for what only the deadline ends.
     pub(crate) const fn patience(self) -> Duration {
         match self {
-            NeverAnswers | DripsItsHeader => SHORT,
-            _ => LONG,
+            NeverAnswers | DripsItsHeader => SHORT_TIMEOUT,
+            _ => LONG_TIMEOUT,
         }
     }
 
@@ -88,10 +88,10 @@ impl Hostility {
         }
     }
 
-    pub(crate) fn judge(self, answer: &Answer) {
+    pub(crate) fn judge(self, answer: &PostResult) {
         let good = match self {
-            NeverAnswers | DripsItsHeader => is_timeout(answer) && answer.elapsed >= SHORT,
-            DripsItsBody => answer.class == Success && answer.elapsed < SHORT && answer.head.starts_with(b"xx"),
+            NeverAnswers | DripsItsHeader => is_timeout(answer) && answer.elapsed >= SHORT_TIMEOUT,
+            DripsItsBody => answer.class == Success && answer.elapsed < SHORT_TIMEOUT && answer.head.starts_with(b"xx"),
             NeverEndsItsBody | ChunksOfOneByte => answer.class == Success && answer.head == [b'x'; 1024],
             EndsItsManyHeaderLines => answer.class == Success,
             SendsABomb => answer.class == Success && answer.head == bomb()[..1024],

@@ -17,7 +17,7 @@ use std::{
 };
 
 use authority::Authority;
-use domain::{Answer, Destinations, OutcomeClass, WebhookUrl};
+use domain::{AddressPolicy, OutcomeClass, PostResult, WebhookUrl};
 use egress::{Egress, EgressConfig, Post};
 use hostile::Hostility;
 use peak_alloc::PeakAlloc;
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 static HEAP: PeakAlloc = PeakAlloc;
 
 /// The environment variable that tells a child which receiver to be.
-const CHILD: &str = "EGRESS_TEST_HOSTILITY";
+const CHILD_VARIABLE: &str = "EGRESS_TEST_HOSTILITY";
 
 /// A receiver in a process of its own. The process ends with its standard input.
 struct Receiver {
@@ -41,7 +41,7 @@ impl Receiver {
     fn start(hostility: Hostility) -> Self {
         let this = std::env::current_exe().unwrap();
         let mut command = Command::new(this);
-        command.args(["--exact", "the_receivers_own_process", "--nocapture"]).env(CHILD, hostility.name());
+        command.args(["--exact", "the_receivers_own_process", "--nocapture"]).env(CHILD_VARIABLE, hostility.name());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let address = lines.by_ref().find_map(|line| line.strip_prefix("listening on ")?.parse().ok()).unwrap();
@@ -52,7 +52,7 @@ impl Receiver {
     fn egress(&self, timeout: Duration) -> Egress {
         Egress::new(EgressConfig {
             timeout,
-            destinations: loopback(),
+            address_policy: loopback(),
             name_servers: Vec::new(),
             extra_ca_pem: Some(self.pem.clone()),
             idle_timeout: Duration::from_secs(4),
@@ -76,8 +76,8 @@ impl Drop for Receiver {
     }
 }
 
-fn loopback() -> Destinations {
-    Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap()])
+fn loopback() -> AddressPolicy {
+    AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap()])
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -87,7 +87,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// In a child process, runs the receiver. Otherwise does nothing.
 #[test]
 fn the_receivers_own_process() {
-    let Some(hostility) = std::env::var(CHILD).ok().and_then(|name| Hostility::named(&name)) else { return };
+    let Some(hostility) = std::env::var(CHILD_VARIABLE).ok().and_then(|name| Hostility::named(&name)) else { return };
     let authority = Authority::new();
     runtime().block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -113,7 +113,7 @@ fn the_receivers_own_process() {
 }
 
 /// Posts to a receiver. Returns the most that the client held beyond what it held before, in bytes, and the answer.
-fn post_to(hostility: Hostility) -> (usize, Answer) {
+fn post_to(hostility: Hostility) -> (usize, PostResult) {
     let receiver = Receiver::start(hostility);
     runtime().block_on(async {
         let egress = receiver.egress(hostility.patience());
@@ -172,6 +172,6 @@ fn hanging(count: usize) -> usize {
     })
 }
 
-fn is_timeout(answer: &Answer) -> bool {
+fn is_timeout(answer: &PostResult) -> bool {
     (answer.class, answer.status) == (OutcomeClass::Timeout, None)
 }

@@ -8,7 +8,7 @@ use diesel::{
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
 pub use domain::Record;
-use domain::{Answer, DeliveryId, DurationBucket, Progress, Traceparent, WebhookId};
+use domain::{DeliveryId, DurationBucket, PostResult, Progress, Traceparent, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -34,7 +34,7 @@ pub struct Attempted {
     /// The `t` of the signature that was sent, in whole seconds. The signature itself is not stored.
     pub signed_at: OffsetDateTime,
     /// What came of it.
-    pub answer: Answer,
+    pub answer: PostResult,
     /// The trace that its event belongs to, for the log. It is not recorded again.
     pub traceparent: Option<Traceparent>,
 }

@@ -17,17 +17,17 @@ pub struct Held {
     /// Its delivery.
     pub delivery: DeliveryId,
     /// The number of earlier deliveries of the job by the broker.
-    pub handed_out: u32,
-    /// True if the job was held before, and published again too early.
+    pub delivery_count: u32,
+    /// True if the job was held before, and released too early.
     pub is_again: bool,
-    /// The rule by which the job is published again while its webhook is active. `None`: the job is held only if the
+    /// The rate at which the job is released while its webhook is active. `None`: the job is held only if the
     /// webhook is paused.
-    pub waking: Option<Waking>,
+    pub release: Option<ReleaseRate>,
 }
 
-/// The rule by which held jobs of an active webhook are published again.
+/// The rate at which held jobs of an active webhook are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waking {
+pub struct ReleaseRate {
     /// The number of jobs at first. It grows as long as none of the jobs has to be held again.
     pub batch: u16,
     /// The time since the last ones.
@@ -42,15 +42,15 @@ batch_statement! {
 
 impl HoldJobs {
     pub(crate) fn of(jobs: &[Held]) -> Self {
-        let waking = |job: &Held| job.waking.map_or((0, 0.0), |one| (one.batch.into(), one.pause.as_secs_f64()));
+        let release = |job: &Held| job.release.map_or((0, 0.0), |one| (one.batch.into(), one.pause.as_secs_f64()));
         Self {
             number: (0..).zip(jobs).map(|(number, _)| number).collect(),
             webhook: jobs.iter().map(|job| job.webhook.as_uuid()).collect(),
             delivery: jobs.iter().map(|job| job.delivery.as_uuid()).collect(),
-            batch: jobs.iter().map(|job| waking(job).0).collect(),
-            pause: jobs.iter().map(|job| waking(job).1).collect(),
+            batch: jobs.iter().map(|job| release(job).0).collect(),
+            pause: jobs.iter().map(|job| release(job).1).collect(),
             is_again: jobs.iter().map(|job| job.is_again).collect(),
-            handed_out: jobs.iter().map(|job| i16::try_from(job.handed_out).unwrap_or(i16::MAX)).collect(),
+            handed_out: jobs.iter().map(|job| i16::try_from(job.delivery_count).unwrap_or(i16::MAX)).collect(),
         }
     }
 

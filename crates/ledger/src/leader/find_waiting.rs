@@ -170,9 +170,9 @@ impl Leader {
         let jobs = jobs.map(|one| Held {
             webhook: one.webhook,
             delivery: one.job.delivery,
-            handed_out: 0,
+            delivery_count: 0,
             is_again: false,
-            waking: None,
+            release: None,
         });
         let statement = HoldJobs::of(&jobs.collect::<Vec<_>>());
         let held = statement.held(self.run("jobs_hold", async |conn| (&statement).load(conn).await).await?);

@@ -62,9 +62,9 @@ const NEXT: &str = "SELECT h.webhook_id, h.delivery_id FROM ( \
 /// A webhook whose jobs cannot be published comes after all others.
 const POSTPONE: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id = $1";
 
-const WAKE: &str = include_str!("wake_jobs.sql");
+const RELEASE: &str = include_str!("wake_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
-const WAKE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at) VALUES ($1, 1000000, now(), now()) \
+const RELEASE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at) VALUES ($1, 1000000, now(), now()) \
      ON CONFLICT (webhook_id) DO UPDATE SET wake_at = now()";
 
 impl Ledger {
@@ -76,12 +76,12 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer, or a statement has failed. Then nothing was published.
-    pub async fn jobs_wake(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
-        match self.jobs_wake_of(WEBHOOKS, per_second).await {
+    pub async fn jobs_release(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
+        match self.jobs_release_of(WEBHOOKS, per_second).await {
             Err(LedgerError::Query(_)) => {}
             done => return done,
         }
-        let of_one = self.jobs_wake_of(1, per_second).await;
+        let of_one = self.jobs_release_of(1, per_second).await;
         if let Err(LedgerError::Query(_)) = of_one {
             self.release_faulty(per_second).await?;
         }
@@ -123,9 +123,9 @@ impl Ledger {
         Ok(faulty)
     }
 
-    async fn jobs_wake_of(&self, webhooks: i32, per_second: u16) -> Result<Option<Step>, LedgerError> {
+    async fn jobs_release_of(&self, webhooks: i32, per_second: u16) -> Result<Option<Step>, LedgerError> {
         let most = i32::from(per_second);
-        self.run("jobs_wake_of", async |conn| {
+        self.run("jobs_release_of", async |conn| {
             conn.transaction(async |conn| {
                 conn.batch_execute(STEP_LOCKS).await?;
                 let ready: Vec<Ready> = diesel::sql_query(LOCK_READY).bind::<Int4, _>(webhooks).load(conn).await?;
@@ -133,8 +133,8 @@ impl Ledger {
                     return Ok(None);
                 }
                 let ready: Vec<Uuid> = ready.into_iter().map(|one| one.webhook_id).collect();
-                let wake = diesel::sql_query(WAKE).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
-                let rows: Vec<Taken> = wake.load(conn).await?;
+                let release = diesel::sql_query(RELEASE).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
+                let rows: Vec<Taken> = release.load(conn).await?;
                 let taken: Vec<Uuid> = rows.iter().map(|row| row.delivery_id).collect();
                 let handed_out: HashMap<Uuid, i16> = rows.iter().map(|row| (row.delivery_id, row.handed_out)).collect();
                 let waiting = due_now(conn, &taken).await?;
@@ -147,7 +147,7 @@ impl Ledger {
     }
 }
 
-/// Has the held jobs of a webhook published that is becoming active. The caller has locked the webhook.
-pub(crate) async fn wake_all(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
-    diesel::sql_query(WAKE_ALL).bind::<SqlUuid, _>(webhook).execute(conn).await
+/// Releases the held jobs of a webhook that is becoming active. The caller has locked the webhook.
+pub(crate) async fn release_all(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
+    diesel::sql_query(RELEASE_ALL).bind::<SqlUuid, _>(webhook).execute(conn).await
 }

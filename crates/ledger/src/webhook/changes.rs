@@ -10,7 +10,7 @@ use crate::{
     error::LedgerError,
     history::{Action, Actor, add_history},
     notices::add_notice,
-    outbox::held_jobs::wake_all,
+    outbox::held_jobs::release_all,
     statement::sql,
     tables::webhooks,
     webhook::{
@@ -24,7 +24,7 @@ use crate::{
 
 impl Ledger {
     /// Changes the settings of one of the tenant's webhooks by `change`, which gets those that it has, and refuses with an
-    /// `E`. When it becomes active, [`Ledger::jobs_wake`] publishes its held jobs. Returns `None` if there is no such webhook.
+    /// `E`. When it becomes active, [`Ledger::jobs_release`] releases its held jobs. Returns `None` if there is no such webhook.
     pub async fn webhook_change<E: Send>(
         &self,
         actor: &Actor,
@@ -49,7 +49,7 @@ impl Ledger {
                     tell(conn, actor, id, changes, after.is_active).await?;
                 }
                 if after.is_active && !before.is_active {
-                    wake_all(conn, id.as_uuid()).await?;
+                    release_all(conn, id.as_uuid()).await?;
                 }
                 shown(conn, actor.tenant, id).await.map(Ok)
             })

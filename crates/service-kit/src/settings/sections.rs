@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use domain::{Destinations, HostSuffixes, Ports, RetrySchedule, WebhookUrl};
+use domain::{AddressPolicy, HostSuffixes, Ports, RetrySchedule, WebhookUrl};
 use ipnet::IpNet;
 use ledger::Kept;
 use serde::Deserialize;
@@ -240,8 +240,8 @@ pub struct Egress {
 
 impl Egress {
     /// Where deliveries may go.
-    pub fn destinations(&self) -> Destinations {
-        Destinations::allowing(self.allowed_networks.clone())
+    pub fn address_policy(&self) -> AddressPolicy {
+        AddressPolicy::allowing(self.allowed_networks.clone())
             .with_ports(self.allowed_ports.clone())
             .without_hosts(self.denied_host_suffixes.clone())
     }
@@ -252,7 +252,7 @@ impl Egress {
     /// When deliveries may not go there.
     pub fn canary(&self) -> Result<Option<WebhookUrl>, SettingsError> {
         let parse = |url: &Url| {
-            WebhookUrl::register(url.as_str(), usize::MAX, &self.destinations())
+            WebhookUrl::register(url.as_str(), usize::MAX, &self.address_policy())
                 .map_err(|fault| SettingsError::invalid("egress.canary_url", fault))
         };
         self.canary_url.as_ref().map(parse).transpose()
@@ -302,7 +302,7 @@ pub struct Ingest {
     pub batch: u16,
     /// Jobs a second above which the load is high: a message then holds several jobs; 0 for always.
     #[serde(deserialize_with = "parse::number")]
-    pub rush: u32,
+    pub batch_above: u32,
     /// Jobs of one tenant a second from which on they take the bulk lane, if all tenants below it have fewer together.
     #[serde(deserialize_with = "parse::number")]
     pub flood: u32,

@@ -44,7 +44,7 @@ fn limit(dispatcher: &Process, descriptors: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_without_a_descriptor_is_made_a_minute_later_and_not_charged() {
+async fn an_attempt_without_a_descriptor_is_made_a_minute_later_and_not_counted() {
     let server = NameServer::start(|_, _| Say::Addresses(vec![[127, 0, 0, 1].into()])).await;
     let settings =
         vec![("EGRESS__NAME_SERVERS", server.address().to_string()), ("EGRESS__MAX_IDLE_PER_HOST", "0".to_owned())];

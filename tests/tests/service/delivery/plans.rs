@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{Answer, DeliveryId, DeliveryState, EventType, OutcomeClass, Progress};
+use domain::{DeliveryId, DeliveryState, EventType, OutcomeClass, PostResult, Progress};
 use end_to_end::{
     api::Created,
     database::Session,
@@ -30,7 +30,7 @@ fn succeeded(delivery: LoadedDelivery) -> Attempted {
         },
         url: delivery.destination.url,
         signed_at: OffsetDateTime::UNIX_EPOCH,
-        answer: Answer {
+        answer: PostResult {
             class: OutcomeClass::Success,
             status: Some(200),
             head: Vec::new(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{
-    Answer, DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, Progress, TenantId, Timestamp, WebhookId,
+    DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, PostResult, Progress, TenantId, Timestamp, WebhookId,
 };
 use end_to_end::{
     api::Api,
@@ -71,7 +71,7 @@ impl Records {
             progress: Progress { state, attempts: 1, ..Progress::NEW },
             url: format!("https://localhost/{}", self.webhook),
             signed_at: OffsetDateTime::UNIX_EPOCH,
-            answer: Answer {
+            answer: PostResult {
                 class,
                 status: None,
                 head: Vec::new(),
@@ -197,7 +197,7 @@ async fn two_attempts_at_one_delivery_recorded_together_count_in_their_order() {
     let mut first = records.attempt(Failure, 1).await;
     first.progress.state = DeliveryState::Retrying;
     let progress = Progress { state: DeliveryState::Succeeded, attempts: 2, ..first.progress };
-    let answer = Answer { class: Success, started_at: records.at(5), ..first.answer.clone() };
+    let answer = PostResult { class: Success, started_at: records.at(5), ..first.answer.clone() };
     let second = Attempted { progress, answer, ..first.clone() };
     let outcomes = records.ledger.attempts_record(&[second, first]).await.unwrap();
     assert_eq!(outcomes, [DeliveryState::Succeeded, DeliveryState::Retrying].map(taken), "as they were asked for");

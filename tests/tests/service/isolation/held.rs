@@ -10,7 +10,7 @@ use end_to_end::{
     wait::{SOON, eventually, until},
 };
 use futures_util::future::join_all;
-use ledger::{Held, Waking};
+use ledger::{Held, ReleaseRate};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -169,10 +169,15 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
     system.stop(Service::Api).await;
     system.sql("UPDATE held_webhooks SET wake_at = woken_at + interval '1 second'").await;
     let webhook: Uuid = webhook.id.parse().unwrap();
-    let waking = Waking { batch: 1, pause: Duration::from_secs(3) };
+    let release = ReleaseRate { batch: 1, pause: Duration::from_secs(3) };
     let hold = async |is_again| {
-        let job =
-            Held { webhook: webhook.into(), delivery: delivery.into(), handed_out: 0, is_again, waking: Some(waking) };
+        let job = Held {
+            webhook: webhook.into(),
+            delivery: delivery.into(),
+            delivery_count: 0,
+            is_again,
+            release: Some(release),
+        };
         system.ledger_as("holds", 1).jobs_hold(&[job]).await.unwrap();
         let row = system.sql("SELECT batch, extract(epoch FROM wake_at - woken_at)::integer FROM held_webhooks").await;
         (row[0].get::<_, i32>(0), row[0].get::<_, i32>(1))
@@ -222,7 +227,7 @@ async fn a_job_that_was_held_keeps_the_number_of_its_deliveries_when_another_rel
     made(&system, tenant, &webhook, 1, "'pending'").await;
     held(&system, &webhook).await;
     system.sql("UPDATE held_jobs SET handed_out = 3").await;
-    assert!(system.ledger_as("dies", 1).jobs_wake(10).await.unwrap().is_some());
+    assert!(system.ledger_as("dies", 1).jobs_release(10).await.unwrap().is_some());
     system.sql("UPDATE promised_jobs SET leased_until = now()").await;
     system.start(Service::Api).await;
     let queue = system.names.slow();
@@ -256,6 +261,6 @@ async fn more_jobs_than_a_statement_has_parameters_are_released_together() {
         system.sql(&add).await;
     }
     let ledger = system.ledger_as("wakes", 1).part(1, LONG).unwrap();
-    let step = ledger.jobs_wake(u16::MAX).await.unwrap().unwrap();
+    let step = ledger.jobs_release(u16::MAX).await.unwrap().unwrap();
     assert_eq!(step.deliveries as i64, OF_ONE + OF_OTHER);
 }

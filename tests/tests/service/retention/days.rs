@@ -99,7 +99,7 @@ async fn a_webhook_that_is_activated_on_the_last_day_and_a_day_that_goes_do_not_
     index(&mut leader).await;
     let relay = ledger(&system);
     let (released, removed) =
-        tokio::join!(async { relay.jobs_wake(1_000).await.unwrap().unwrap().deliveries }, async {
+        tokio::join!(async { relay.jobs_release(1_000).await.unwrap().unwrap().deliveries }, async {
             leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap()
         });
     println!("{released} were released before they were cancelled");

@@ -1,9 +1,9 @@
-use domain::Destinations;
+use domain::AddressPolicy;
 use serde_json::{Value, json};
 
 use super::*;
 
-const RULES: Rules = Rules { name_chars: 10, url_chars: 40, destinations: Destinations::allowing(Vec::new()) };
+const RULES: Rules = Rules { name_chars: 10, url_chars: 40, address_policy: AddressPolicy::allowing(Vec::new()) };
 
 fn read(body: &str) -> Checked<WebhookSettings> {
     WebhookSettings::read(serde_json::from_str(body).unwrap(), &RULES)

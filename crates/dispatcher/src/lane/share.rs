@@ -86,7 +86,7 @@ impl<K: Eq + Hash + Copy> Drop for Share<K> {
 }
 
 /// A fraction of a whole, rounded down, at least 1.
-pub(crate) fn part(whole: u32, fraction: f64) -> u32 {
+pub(crate) fn fraction_of(whole: u32, fraction: f64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a u32 is one")]
     let part = (f64::from(whole) * fraction) as u32;
     part.max(1)

@@ -1,4 +1,4 @@
-//! The shared acknowledgement of a message that holds several jobs. The message is acknowledged when all its jobs are
+//! Bundles: messages that hold several jobs, and share one acknowledgement. A message is acknowledged when all its jobs are
 //! done. Their follow-ups are published just before that. If this process dies earlier, the message is redelivered
 //! unchanged, and no follow-up exists twice. A retry waits for the slowest job of its message before it is published,
 //! and can be late by that, as others are ahead of it on its retry queue by then.
@@ -9,19 +9,20 @@ use broker::{Acker, Outgoing};
 use domain::Job;
 use parking_lot::Mutex;
 
-use crate::end::End;
+use crate::line::outcome::End;
 
-/// One job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
-pub(crate) struct SharedAck(Arc<Mutex<OfMessage>>);
+/// A job's part of the acknowledgement of its message. A dropped part is never done, so its message is redelivered.
+pub(crate) struct JobAck(Arc<Mutex<Bundle>>);
 
-/// Whether the jobs of a message belong to the bulk lane. What they leave is marked then, so that retries take it, too.
+/// The lane that the jobs of a message belong to. What jobs of the bulk lane leave is marked, so that retries take it, too.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     Bulk,
     Other,
 }
 
-struct OfMessage {
+/// A message, until all its jobs are done.
+struct Bundle {
     /// Taken when the last part is done.
     acker: Option<Acker>,
     origin: Origin,
@@ -47,19 +48,19 @@ pub(crate) enum FollowUp {
     Message(Outgoing),
 }
 
-impl SharedAck {
+impl JobAck {
     /// The parts of a message, one for each job.
     pub(crate) fn of(acker: Acker, origin: Origin, jobs: usize) -> Vec<Self> {
-        let shared = OfMessage { acker: Some(acker), origin, undone: jobs, follow_ups: Vec::new() };
-        let shared = Arc::new(Mutex::new(shared));
-        (0..jobs).map(|_| Self(Arc::clone(&shared))).collect()
+        let bundle = Bundle { acker: Some(acker), origin, undone: jobs, follow_ups: Vec::new() };
+        let bundle = Arc::new(Mutex::new(bundle));
+        (0..jobs).map(|_| Self(Arc::clone(&bundle))).collect()
     }
 
     /// The part of a message whose connection is lost.
     #[cfg(test)]
     pub(crate) fn lost() -> Self {
-        let shared = OfMessage { acker: None, origin: Origin::Other, undone: 1, follow_ups: Vec::new() };
-        Self(Arc::new(Mutex::new(shared)))
+        let bundle = Bundle { acker: None, origin: Origin::Other, undone: 1, follow_ups: Vec::new() };
+        Self(Arc::new(Mutex::new(bundle)))
     }
 
     /// Whether the message can still be acknowledged.
@@ -81,12 +82,12 @@ impl SharedAck {
     /// Notes that the job is done. The last part of a message returns the right to acknowledge it, and all its
     /// follow-ups.
     pub(crate) fn done(self, follow_up: Option<FollowUp>) -> Option<(Acker, Origin, Vec<FollowUp>)> {
-        let mut shared = self.0.lock();
-        shared.follow_ups.extend(follow_up);
-        shared.undone -= 1;
-        if shared.undone > 0 {
+        let mut bundle = self.0.lock();
+        bundle.follow_ups.extend(follow_up);
+        bundle.undone -= 1;
+        if bundle.undone > 0 {
             return None;
         }
-        Some((shared.acker.take()?, shared.origin, std::mem::take(&mut shared.follow_ups)))
+        Some((bundle.acker.take()?, bundle.origin, std::mem::take(&mut bundle.follow_ups)))
     }
 }

@@ -1,16 +1,17 @@
-//! Where deliveries may go: addresses, ports and hosts (crates/README.md, outbound requests).
+//! The address policy: the addresses, ports and hosts that deliveries may go to (crates/README.md, outbound requests).
 
 use std::{net::IpAddr, ops::RangeInclusive, str::FromStr};
 
 use ipnet::IpNet;
 use url::Host;
 
-use crate::address::{AddressPolicy, RefusedAddress};
+use crate::address::{AllowedNetworks, RefusedAddress};
 
-/// Where deliveries may go. The default is every port of every host whose address is globally reachable.
+/// The addresses, ports and hosts that deliveries may go to. The default is every port
+/// of every host with a globally reachable address.
 #[derive(Clone, Debug, Default)]
-pub struct Destinations {
-    addresses: AddressPolicy,
+pub struct AddressPolicy {
+    addresses: AllowedNetworks,
     ports: Ports,
     denied: HostSuffixes,
 }
@@ -41,7 +42,7 @@ pub struct RefusedPort {
 
 /// A bad entry of a list.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub enum DestinationsError {
+pub enum AddressPolicyError {
     /// Neither a port nor a range of ports.
     #[error("{0:?} is neither a port from 1 to 65535 nor a range of them, as in 10000-20000")]
     Port(String),
@@ -64,11 +65,11 @@ impl RefusedPort {
     }
 }
 
-impl Destinations {
+impl AddressPolicy {
     /// Allows the given networks in addition to the public addresses.
     pub const fn allowing(networks: Vec<IpNet>) -> Self {
         Self {
-            addresses: AddressPolicy::allowing(networks),
+            addresses: AllowedNetworks::allowing(networks),
             ports: Ports(Vec::new()),
             denied: HostSuffixes(Vec::new()),
         }
@@ -96,7 +97,7 @@ impl Destinations {
 
     /// Returns whether an address is public: a delivery may be sent to it without any allowed network.
     pub fn is_public(address: IpAddr) -> bool {
-        AddressPolicy::default().check(address).is_ok()
+        AllowedNetworks::default().check(address).is_ok()
     }
 
     /// Whether a delivery may be sent to the port.
@@ -128,7 +129,7 @@ fn entries(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl FromStr for Ports {
-    type Err = DestinationsError;
+    type Err = AddressPolicyError;
 
     /// Comma separated ports and ranges, as in `443,10000-20000`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -138,13 +139,13 @@ impl FromStr for Ports {
             let range = port(first)?..=port(last)?;
             (!range.is_empty()).then_some(range)
         };
-        let range = |entry| range(entry).ok_or_else(|| DestinationsError::Port(entry.to_owned()));
+        let range = |entry| range(entry).ok_or_else(|| AddressPolicyError::Port(entry.to_owned()));
         entries(text).map(range).collect::<Result<_, _>>().map(Self)
     }
 }
 
 impl FromStr for HostSuffixes {
-    type Err = DestinationsError;
+    type Err = AddressPolicyError;
 
     /// Comma separated names in any case, which may begin or end with a dot.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -152,7 +153,7 @@ impl FromStr for HostSuffixes {
             let bare = entry.strip_prefix('.').unwrap_or(entry);
             match Host::parse(bare.strip_suffix('.').unwrap_or(bare)) {
                 Ok(Host::Domain(name)) if !name.split('.').any(|label| label.is_empty() || label == "*") => Ok(name),
-                _ => Err(DestinationsError::Host(entry.to_owned())),
+                _ => Err(AddressPolicyError::Host(entry.to_owned())),
             }
         };
         entries(text).map(name).collect::<Result<_, _>>().map(Self)
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_port_is_allowed_if_it_is_listed_or_lies_in_a_range() {
-        let ports = |text: &str| Destinations::default().with_ports(text.parse().unwrap());
+        let ports = |text: &str| AddressPolicy::default().with_ports(text.parse().unwrap());
         assert!(ports("").check_port(1).is_ok());
         let some = ports("443, 8443,10000-20000");
         for (port, allowed) in
@@ -180,15 +181,15 @@ mod tests {
 
     #[test]
     fn a_host_is_denied_with_everything_below_it_and_nothing_beside_it() {
-        let denying = |text: &str| Destinations::default().without_hosts(text.parse().unwrap());
+        let denying = |text: &str| AddressPolicy::default().without_hosts(text.parse().unwrap());
         assert!(denying("").check_host("internal.example").is_ok());
         for suffixes in ["internal.example", ".INTERNAL.example.", "other.example, internal.example"] {
-            let destinations = denying(suffixes);
+            let address_policy = denying(suffixes);
             for host in ["internal.example", "a.internal.example", "A.B.Internal.Example.", "internal.example.."] {
-                assert!(destinations.check_host(host).is_err(), "{suffixes}: {host}");
+                assert!(address_policy.check_host(host).is_err(), "{suffixes}: {host}");
             }
             for host in ["xinternal.example", "internal.example.org", "example", "nal.example", ""] {
-                assert!(destinations.check_host(host).is_ok(), "{suffixes}: {host}");
+                assert!(address_policy.check_host(host).is_ok(), "{suffixes}: {host}");
             }
         }
         assert!(denying("b\u{fc}cher.example").check_host("a.xn--bcher-kva.example").is_err());
@@ -199,9 +200,9 @@ mod tests {
 
     #[test]
     fn an_allowed_network_is_open_beside_the_public_addresses() {
-        let destinations = Destinations::allowing(vec!["10.0.0.0/8".parse().unwrap()]);
+        let address_policy = AddressPolicy::allowing(vec!["10.0.0.0/8".parse().unwrap()]);
         for (address, allowed) in [("10.1.2.3", true), ("8.8.8.8", true), ("192.168.1.1", false)] {
-            assert_eq!(destinations.check_address(address.parse().unwrap()).is_ok(), allowed, "{address}");
+            assert_eq!(address_policy.check_address(address.parse().unwrap()).is_ok(), allowed, "{address}");
         }
     }
 }

@@ -14,16 +14,16 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// An attempt that takes this long is slow.
-const SLOW: Duration = Duration::from_secs(1);
-/// The time for which an attempt counts. A webhook stays slow for so long after a slow attempt, unless a quick one ends that.
-/// It is trusted if it has answered quickly within this time, and was not slow within it.
-const LATELY: Duration = Duration::from_secs(10 * 60);
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// The time for which an attempt counts. A webhook stays slow for this time after a slow attempt, unless a quick one ends that.
+/// A webhook is trusted if it has answered quickly within this time, and was not slow within it.
+const SPEED_MEMORY: Duration = Duration::from_secs(10 * 60);
 /// The number of remembered webhooks, about. Others count as unknown.
-const REMEMBERED: usize = 50_000;
+const MAX_REMEMBERED_WEBHOOKS: usize = 50_000;
 
 /// The known speed of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum Speed {
     /// It answers quickly, and has not been slow lately.
     Trusted,
     /// It is not known to be slow.
@@ -35,13 +35,13 @@ pub(crate) enum Pace {
 }
 
 /// The speeds of webhooks, as this process has seen them.
-pub(crate) struct Paces {
+pub(crate) struct Speeds {
     webhooks: Mutex<HashMap<WebhookId, Seen>>,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// Attempts that have been under way for over [`SLOW`].
+    /// The number of attempts that have been under way for over [`SLOW_AFTER`].
     slow_now: u32,
     /// The latest slow attempt: when it became slow, or ended.
     slow_at: Option<Instant>,
@@ -58,33 +58,33 @@ impl Seen {
         self.slow_now > 0 || (!self.is_over && is_lately(self.slow_at, now))
     }
 
-    fn pace(&self, now: Instant) -> Pace {
+    fn speed(&self, now: Instant) -> Speed {
         match (self.is_slow(now), self.answers) {
-            (true, true) => Pace::Late,
-            (true, false) => Pace::Silent,
-            _ if is_lately(self.quick_at, now) && !is_lately(self.slow_at, now) => Pace::Trusted,
-            _ => Pace::Unknown,
+            (true, true) => Speed::Late,
+            (true, false) => Speed::Silent,
+            _ if is_lately(self.quick_at, now) && !is_lately(self.slow_at, now) => Speed::Trusted,
+            _ => Speed::Unknown,
         }
     }
 }
 
 fn is_lately(at: Option<Instant>, now: Instant) -> bool {
-    at.is_some_and(|at| now.duration_since(at) < LATELY)
+    at.is_some_and(|at| now.duration_since(at) < SPEED_MEMORY)
 }
 
-impl Paces {
+impl Speeds {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { webhooks: Mutex::default() })
     }
 
-    pub(crate) fn of(&self, webhook: WebhookId) -> Pace {
-        self.webhooks.lock().get(&webhook).map_or(Pace::Unknown, |seen| seen.pace(Instant::now()))
+    pub(crate) fn of(&self, webhook: WebhookId) -> Speed {
+        self.webhooks.lock().get(&webhook).map_or(Speed::Unknown, |seen| seen.speed(Instant::now()))
     }
 
     /// Begins to time an attempt.
     pub(crate) fn begin(self: &Arc<Self>, webhook: WebhookId) -> Timed {
         Timed {
-            paces: Arc::clone(self),
+            speeds: Arc::clone(self),
             webhook,
             began: Instant::now(),
             slow: Mutex::default(),
@@ -95,7 +95,7 @@ impl Paces {
 
     fn note(&self, webhook: WebhookId, change: impl FnOnce(&mut Seen, Instant)) {
         let (mut webhooks, now) = (self.webhooks.lock(), Instant::now());
-        if webhooks.len() >= REMEMBERED && !webhooks.contains_key(&webhook) {
+        if webhooks.len() >= MAX_REMEMBERED_WEBHOOKS && !webhooks.contains_key(&webhook) {
             webhooks.retain(|_, seen| seen.is_slow(now));
         }
         change(webhooks.entry(webhook).or_default(), now);
@@ -104,7 +104,7 @@ impl Paces {
 
 /// An attempt that is timed until this is dropped.
 pub(crate) struct Timed {
-    paces: Arc<Paces>,
+    speeds: Arc<Speeds>,
     webhook: WebhookId,
     began: Instant,
     /// Set once it is slow.
@@ -123,26 +123,26 @@ struct Slow {
 impl Timed {
     /// When the attempt counts as slow.
     pub(crate) fn slow_from(&self) -> Instant {
-        self.began + SLOW
+        self.began + SLOW_AFTER
     }
 
-    /// The attempt has lasted for [`SLOW`]: its webhook is slow from now on.
-    pub(crate) fn is_slow(&self) {
+    /// The attempt has lasted for [`SLOW_AFTER`]: its webhook is slow from now on.
+    pub(crate) fn mark_slow(&self) {
         let mut slow = self.slow.lock();
         if slow.is_none() {
-            self.paces.note(self.webhook, |seen, now| {
+            self.speeds.note(self.webhook, |seen, now| {
                 *slow = Some(Slow { from: now, slow_at: seen.slow_at, is_over: seen.is_over });
                 (seen.slow_now, seen.slow_at, seen.is_over) = (seen.slow_now + 1, Some(now), false);
             });
         }
     }
 
-    pub(crate) fn answered(&self) {
+    pub(crate) fn mark_answered(&self) {
         self.has_answer.store(true, Relaxed);
     }
 
     /// The attempt was not made: it says nothing of its webhook.
-    pub(crate) fn not_made(&self) {
+    pub(crate) fn mark_not_made(&self) {
         self.is_not_made.store(true, Relaxed);
     }
 }
@@ -151,14 +151,14 @@ impl Drop for Timed {
     fn drop(&mut self) {
         let (slow, has_answer) = (self.slow.get_mut().take(), *self.has_answer.get_mut());
         let is_not_made = *self.is_not_made.get_mut();
-        self.paces.note(self.webhook, |seen, now| {
+        self.speeds.note(self.webhook, |seen, now| {
             seen.slow_now = seen.slow_now.saturating_sub(slow.is_some().into());
             if is_not_made {
                 // Another attempt may have become slow, or ended, meanwhile.
                 if let Some(slow) = slow.filter(|slow| seen.slow_at == Some(slow.from)) {
                     (seen.slow_at, seen.is_over) = (slow.slow_at, seen.is_over || slow.is_over);
                 }
-            } else if now.duration_since(self.began) >= SLOW {
+            } else if now.duration_since(self.began) >= SLOW_AFTER {
                 (seen.slow_at, seen.is_over, seen.answers) = (Some(now), false, has_answer);
             } else {
                 seen.is_over = true;
@@ -179,102 +179,104 @@ mod tests {
         Uuid::from_u128(1).into()
     }
 
-    async fn attempt(paces: &Arc<Paces>, takes: Duration, has_answer: bool) {
-        let timed = paces.begin(webhook());
-        if takes >= SLOW {
-            advance(SLOW).await;
-            timed.is_slow();
-            advance(takes - SLOW).await;
+    async fn attempt(speeds: &Arc<Speeds>, takes: Duration, has_answer: bool) {
+        let timed = speeds.begin(webhook());
+        if takes >= SLOW_AFTER {
+            advance(SLOW_AFTER).await;
+            timed.mark_slow();
+            advance(takes - SLOW_AFTER).await;
         } else {
             advance(takes).await;
         }
         if has_answer {
-            timed.answered();
+            timed.mark_answered();
         }
     }
 
-    const QUICK: Duration = Duration::from_millis(20);
-    const HANGS: Duration = Duration::from_secs(10);
+    const QUICK_ATTEMPT: Duration = Duration::from_millis(20);
+    const HANGING_ATTEMPT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
     async fn a_webhook_is_slow_once_an_attempt_has_lasted_a_second_and_until_a_quick_one_ends() {
-        let paces = Paces::new();
-        assert_eq!(paces.of(webhook()), Pace::Unknown);
-        let timed = paces.begin(webhook());
-        advance(SLOW).await;
-        assert_eq!(paces.of(webhook()), Pace::Unknown);
-        timed.is_slow();
-        assert_eq!(paces.of(webhook()), Pace::Silent);
-        attempt(&paces, QUICK, true).await;
-        assert_eq!(paces.of(webhook()), Pace::Silent, "a slow one is under way");
+        let speeds = Speeds::new();
+        assert_eq!(speeds.of(webhook()), Speed::Unknown);
+        let timed = speeds.begin(webhook());
+        advance(SLOW_AFTER).await;
+        assert_eq!(speeds.of(webhook()), Speed::Unknown);
+        timed.mark_slow();
+        assert_eq!(speeds.of(webhook()), Speed::Silent);
+        attempt(&speeds, QUICK_ATTEMPT, true).await;
+        assert_eq!(speeds.of(webhook()), Speed::Silent, "a slow one is under way");
         drop(timed);
-        assert_eq!(paces.of(webhook()), Pace::Silent, "it has ended since");
-        attempt(&paces, QUICK, true).await;
-        assert_eq!(paces.of(webhook()), Pace::Unknown, "it is not trusted yet");
-        advance(LATELY).await;
-        attempt(&paces, QUICK, true).await;
-        assert_eq!(paces.of(webhook()), Pace::Trusted);
+        assert_eq!(speeds.of(webhook()), Speed::Silent, "it has ended since");
+        attempt(&speeds, QUICK_ATTEMPT, true).await;
+        assert_eq!(speeds.of(webhook()), Speed::Unknown, "it is not trusted yet");
+        advance(SPEED_MEMORY).await;
+        attempt(&speeds, QUICK_ATTEMPT, true).await;
+        assert_eq!(speeds.of(webhook()), Speed::Trusted);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_answers_late_is_told_from_who_does_not_by_the_latest_slow_attempt() {
-        let paces = Paces::new();
-        for (has_answer, expected) in [(true, Pace::Late), (false, Pace::Silent), (true, Pace::Late)] {
-            attempt(&paces, HANGS, has_answer).await;
-            assert_eq!(paces.of(webhook()), expected);
+    async fn the_latest_slow_attempt_says_if_a_webhook_is_late_or_silent() {
+        let speeds = Speeds::new();
+        for (has_answer, expected) in [(true, Speed::Late), (false, Speed::Silent), (true, Speed::Late)] {
+            attempt(&speeds, HANGING_ATTEMPT, has_answer).await;
+            assert_eq!(speeds.of(webhook()), expected);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn slowness_and_trust_are_forgotten_after_some_minutes() {
-        let paces = Paces::new();
-        attempt(&paces, HANGS, false).await;
-        advance(LATELY).await;
-        assert_eq!(paces.of(webhook()), Pace::Unknown);
-        let paces = Paces::new();
-        attempt(&paces, QUICK, true).await;
-        assert_eq!(paces.of(webhook()), Pace::Trusted);
-        advance(LATELY).await;
-        assert_eq!(paces.of(webhook()), Pace::Unknown);
+        let speeds = Speeds::new();
+        attempt(&speeds, HANGING_ATTEMPT, false).await;
+        advance(SPEED_MEMORY).await;
+        assert_eq!(speeds.of(webhook()), Speed::Unknown);
+        let speeds = Speeds::new();
+        attempt(&speeds, QUICK_ATTEMPT, true).await;
+        assert_eq!(speeds.of(webhook()), Speed::Trusted);
+        advance(SPEED_MEMORY).await;
+        assert_eq!(speeds.of(webhook()), Speed::Unknown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_quick_failure_ends_slowness_and_earns_no_trust() {
-        let paces = Paces::new();
-        attempt(&paces, HANGS, false).await;
-        attempt(&paces, QUICK, false).await;
-        assert_eq!(paces.of(webhook()), Pace::Unknown);
+        let speeds = Speeds::new();
+        attempt(&speeds, HANGING_ATTEMPT, false).await;
+        attempt(&speeds, QUICK_ATTEMPT, false).await;
+        assert_eq!(speeds.of(webhook()), Speed::Unknown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_was_not_made_changes_nothing() {
-        for (takes, has_answer, expected) in
-            [(HANGS, false, Pace::Silent), (HANGS, true, Pace::Late), (QUICK, true, Pace::Trusted)]
-        {
-            let paces = Paces::new();
-            attempt(&paces, takes, has_answer).await;
-            for takes in [QUICK, HANGS] {
-                let timed = paces.begin(webhook());
+        for (takes, has_answer, expected) in [
+            (HANGING_ATTEMPT, false, Speed::Silent),
+            (HANGING_ATTEMPT, true, Speed::Late),
+            (QUICK_ATTEMPT, true, Speed::Trusted),
+        ] {
+            let speeds = Speeds::new();
+            attempt(&speeds, takes, has_answer).await;
+            for takes in [QUICK_ATTEMPT, HANGING_ATTEMPT] {
+                let timed = speeds.begin(webhook());
                 advance(takes).await;
-                if takes >= SLOW {
-                    timed.is_slow();
+                if takes >= SLOW_AFTER {
+                    timed.mark_slow();
                 }
-                timed.not_made();
+                timed.mark_not_made();
                 drop(timed);
-                assert_eq!(paces.of(webhook()), expected, "{takes:?}");
+                assert_eq!(speeds.of(webhook()), expected, "{takes:?}");
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_memory_is_bounded_and_keeps_the_slow() {
-        let paces = Paces::new();
-        attempt(&paces, HANGS, false).await;
-        for number in 0..3 * REMEMBERED {
+        let speeds = Speeds::new();
+        attempt(&speeds, HANGING_ATTEMPT, false).await;
+        for number in 0..3 * MAX_REMEMBERED_WEBHOOKS {
             let number = u128::try_from(number).unwrap() + 2;
-            paces.begin(Uuid::from_u128(number).into()).answered();
+            speeds.begin(Uuid::from_u128(number).into()).mark_answered();
         }
-        assert!(paces.webhooks.lock().len() <= REMEMBERED + 1);
-        assert_eq!(paces.of(webhook()), Pace::Silent);
+        assert!(speeds.webhooks.lock().len() <= MAX_REMEMBERED_WEBHOOKS + 1);
+        assert_eq!(speeds.of(webhook()), Speed::Silent);
     }
 }

@@ -2,7 +2,7 @@
 
 use domain::JobError;
 
-use crate::refusal::Hold;
+use crate::lane::refusal::Hold;
 
 /// The end of a job: what is published before its message is acknowledged (`Settler::message_of`).
 pub(crate) type End = domain::End<DeadReason>;
@@ -11,7 +11,7 @@ pub(crate) type End = domain::End<DeadReason>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abandoned;
 
-/// Why a job goes no further on its way.
+/// A reason to end a job's way before its attempt.
 pub(crate) enum Stop {
     End(End),
     /// The ledger has to hold the job until its webhook accepts it.
@@ -38,34 +38,7 @@ impl From<Abandoned> for Stop {
     }
 }
 
-/// Why a job is not attempted, or not now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum NotAttempted {
-    /// It is under way already.
-    Duplicate,
-    /// The ledger does not expect this attempt.
-    Stale,
-    /// The ledger expects this attempt later.
-    Early,
-    /// This attempt is recorded, and its retry may not have been published.
-    #[strum(serialize = "follow_up")]
-    PublishRetry,
-    /// Its webhook is deleted.
-    Cancelled,
-    /// Its webhook's secret does not open.
-    Sealed,
-    /// Retention has deleted its delivery.
-    Expired,
-    /// Its message was lost with its connection: the broker delivers the message again.
-    MessageLost,
-    /// This process accepts no jobs.
-    Braked,
-    /// This process had no descriptor for it: the attempt is made in a minute.
-    NoDescriptor,
-}
-
-/// Why a message is parked: the reason of a dead letter.
+/// A reason to park a message: that of its dead letter.
 #[derive(Debug, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum DeadReason {
@@ -84,8 +57,8 @@ pub(crate) enum DeadReason {
     Panicked,
     /// The processes that took the job died, again and again.
     Poison {
-        /// How often its message was handed out before.
-        handed_out_before: u32,
+        /// The number of earlier deliveries of its message by the broker.
+        delivery_count: u32,
         /// How often its process died after it was begun.
         deaths: u16,
     },
@@ -110,8 +83,8 @@ impl DeadReason {
                 "the ledger has no such delivery: a failover lost it, or `tenant erase --now` deleted it".to_owned()
             }
             Self::Panicked => "its task panicked: the dispatcher's log says where".to_owned(),
-            Self::Poison { handed_out_before, deaths } => format!(
-                "handed out {handed_out_before} times before; its dispatcher died {deaths} times after it was begun"
+            Self::Poison { delivery_count, deaths } => format!(
+                "delivered {delivery_count} times before; its dispatcher died {deaths} times after it was begun"
             ),
         }
     }

@@ -11,19 +11,21 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{Abandoned, DeadReason, End},
-    in_flight::UnderWay,
+    line::{
+        in_flight::UnderWay,
+        outcome::{Abandoned, DeadReason, End},
+        settle::Settler,
+    },
     metrics::size,
-    settle::Settler,
 };
 
 /// The pause after a write. Nobody waits for a result, and a write of two costs hardly more than a write of one. A
 /// result that is lost with the process meanwhile costs another attempt.
-const PACE: Duration = Duration::from_millis(20);
-/// How many results are worth a write. While there are fewer, there is another pause.
-const ENOUGH: usize = 64;
+const BATCH_PAUSE: Duration = Duration::from_millis(20);
+/// The number of results that is worth a write. While there are fewer, there is another pause.
+const MIN_BATCH_RESULTS: usize = 64;
 /// No pause begins later than this after the write began.
-const LONGEST: Duration = Duration::from_millis(60);
+const MAX_BATCH_DELAY: Duration = Duration::from_millis(60);
 
 /// A job with its attempt, to be recorded.
 pub(crate) type Made = (UnderWay, Attempted);
@@ -39,13 +41,13 @@ impl Recorder {
         let settling = TaskTracker::new();
         let mut batch = Vec::with_capacity(most);
         // A job keeps its place until it is recorded. Of few places, half are enough.
-        let enough = ENOUGH.min(results.max_capacity() / 2);
+        let enough = MIN_BATCH_RESULTS.min(results.max_capacity() / 2);
         while results.recv_many(&mut batch, most).await > 0 {
             let began = Instant::now();
             let (jobs, attempts): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
-            let Settler { shared, .. } = &*self.settler;
-            shared.metrics.write_batch.observe(size(attempts.len()));
-            let write = shared.in_halves("recording attempts", &attempts, |part| shared.ledger.attempts_record(part));
+            let Settler { context, .. } = &*self.settler;
+            context.metrics.write_batch.observe(size(attempts.len()));
+            let write = context.in_halves("recording attempts", &attempts, |part| context.ledger.attempts_record(part));
             let Ok(records) = write.await else { break };
             let mut ends = Vec::with_capacity(jobs.len());
             for ((job, attempted), record) in jobs.into_iter().zip(attempts).zip(records) {
@@ -57,12 +59,12 @@ impl Recorder {
             // The next batch is written meanwhile.
             let recorder = self.clone();
             settling.spawn(async move {
-                let _watched = recorder.settler.shared.essential.watch("settling");
+                let _watched = recorder.settler.context.essential.watch("settling");
                 // No job continues: its duplicates end with it.
                 recorder.settler.end_all(ends).await;
             });
-            while began.elapsed() < LONGEST {
-                sleep(PACE).await;
+            while began.elapsed() < MAX_BATCH_DELAY {
+                sleep(BATCH_PAUSE).await;
                 if results.len() >= enough {
                     break;
                 }
@@ -75,10 +77,10 @@ impl Recorder {
     /// Records an attempt once more that could not be recorded, or parks its job: the attempt must not be made again. If the
     /// ledger does not have its delivery, finds out why.
     async fn record_alone(self, job: UnderWay, attempted: Attempted) {
-        let _watched = self.settler.shared.essential.watch("recording");
+        let _watched = self.settler.context.essential.watch("recording");
         let batch = [attempted];
-        let write = || self.settler.shared.ledger.attempts_record(&batch);
-        let recorded = match self.settler.shared.alone("recording an attempt", write).await {
+        let write = || self.settler.context.ledger.attempts_record(&batch);
+        let recorded = match self.settler.context.alone("recording an attempt", write).await {
             Ok(Ok(records)) => records.first().and_then(|record| self.end_of(&job, &batch[0], *record)),
             Ok(Err(fault)) => Some(End::Dead(DeadReason::Unrecorded(fault))),
             Err(Abandoned) => return,
@@ -102,7 +104,7 @@ impl Recorder {
                     let traceparent = attempted.traceparent.as_ref().map(Traceparent::as_str);
                     tracing::info!(delivery = %attempted.id, traceparent, "dropped");
                 }
-                self.settler.shared.metrics.finished(state);
+                self.settler.context.metrics.count_finished(state);
             }
             Record::Taken { .. } => {}
             Record::Superseded(_) => {
@@ -111,8 +113,8 @@ impl Recorder {
             }
             Record::Unknown => return None,
         }
-        let (redelivered, shared) = (Redelivered::from(job.handed_out_before() > 0), &self.settler.shared);
-        let retry = record.retry(job.job(), redelivered, shared.database.now(), &shared.schedule);
+        let (redelivered, context) = (Redelivered::from(job.delivery_count() > 0), &self.settler.context);
+        let retry = record.retry(job.job(), redelivered, context.database.now(), &context.schedule);
         Some(retry.map_or(End::Done, End::Retry))
     }
 }

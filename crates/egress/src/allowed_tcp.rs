@@ -1,4 +1,4 @@
-//! TCP connections to destinations that the operator allows, and to no others.
+//! TCP connections to addresses that the policy allows, and to no others.
 
 use std::{
     collections::HashSet,
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use domain::{Destinations, RefusedAddress, WebhookUrl};
+use domain::{AddressPolicy, RefusedAddress, WebhookUrl};
 use hyper::Uri;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -28,26 +28,26 @@ use crate::{
 };
 
 /// The maximum of addresses of each family that are tried: a network without IPv4 may have no way to any of the first family.
-const OF_A_FAMILY: usize = 4;
+const MAX_TRIED_PER_FAMILY: usize = 4;
 /// The maximum of internal hosts that are remembered. Beyond it, all are learned again.
 const MAX_INTERNAL_HOSTS: usize = 10_000;
 
 /// Resolves a host once, vets every address and tries those that are left, one after the other. The order varies.
 #[derive(Clone)]
-pub(crate) struct VettedTcp(Arc<Inner>);
+pub(crate) struct AllowedTcp(Arc<Inner>);
 
 struct Inner {
-    destinations: Destinations,
+    address_policy: AddressPolicy,
     resolver: Resolver,
     timeout: Duration,
     /// The hosts of which no address is public, as their latest connections found.
     internal: Mutex<HashSet<String>>,
 }
 
-impl VettedTcp {
+impl AllowedTcp {
     /// The timeout covers resolving and all addresses of a host together.
-    pub(crate) fn new(destinations: Destinations, resolver: Resolver, timeout: Duration) -> Self {
-        Self(Arc::new(Inner { destinations, resolver, timeout, internal: Mutex::default() }))
+    pub(crate) fn new(address_policy: AddressPolicy, resolver: Resolver, timeout: Duration) -> Self {
+        Self(Arc::new(Inner { address_policy, resolver, timeout, internal: Mutex::default() }))
     }
 
     /// A notice for the operator about how names are resolved.
@@ -57,11 +57,11 @@ impl VettedTcp {
 
     /// Returns whether the host of a receiver's URL had no public address when it was last connected to.
     pub(crate) fn is_internal(&self, url: &str) -> bool {
-        let Inner { destinations, internal, .. } = &*self.0;
+        let Inner { address_policy, internal, .. } = &*self.0;
         if internal.lock().is_empty() {
             return false;
         }
-        let url = WebhookUrl::parse(url, usize::MAX, destinations);
+        let url = WebhookUrl::parse(url, usize::MAX, address_policy);
         let host = url.as_ref().ok().and_then(|url| url.as_url().host_str()).map(without_brackets);
         host.is_some_and(|host| internal.lock().contains(host))
     }
@@ -71,7 +71,7 @@ impl Inner {
     async fn connect(&self, uri: &Uri) -> Result<TokioIo<TcpStream>, ConnectError> {
         let deadline = Instant::now() + self.timeout;
         let port = uri.port_u16().unwrap_or(443);
-        self.destinations.check_port(port).map_err(ConnectError::RefusedPort)?;
+        self.address_policy.check_port(port).map_err(ConnectError::RefusedPort)?;
         let addresses = varied(self.addresses(bare_host(uri)).await?);
         self.note(bare_host(uri), &addresses);
         let others = addresses.len() - 1;
@@ -107,16 +107,17 @@ impl Inner {
         }
     }
 
-    /// The vetted addresses of a host: at least one.
+    /// The allowed addresses of a host: at least one.
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         if let Ok(literal) = IpAddr::from_str(host) {
-            self.destinations.check_address(literal).map_err(ConnectError::RefusedLiteral)?;
+            self.address_policy.check_address(literal).map_err(ConnectError::RefusedLiteral)?;
             return Ok(vec![literal]);
         }
-        self.destinations.check_host(host).map_err(ConnectError::RefusedHost)?;
+        self.address_policy.check_host(host).map_err(ConnectError::RefusedHost)?;
         let found = self.resolver.addresses(host).await;
         let found = found.map_err(|source| ConnectError::Unresolved { host: host.to_owned(), source })?;
-        vet(&self.destinations, &found).map_err(|source| ConnectError::RefusedName { host: host.to_owned(), source })
+        allowed(&self.address_policy, &found)
+            .map_err(|source| ConnectError::RefusedName { host: host.to_owned(), source })
     }
 }
 
@@ -135,7 +136,7 @@ fn telling(first: Option<(SocketAddr, io::Error)>, next: (SocketAddr, io::Error)
 /// Returns whether an address is public.
 #[cfg(not(debug_assertions))]
 fn is_public(address: IpAddr) -> bool {
-    Destinations::is_public(address)
+    AddressPolicy::is_public(address)
 }
 
 /// Returns whether an address is public. A fault point for tests: so are those in `WEBHOOKS_FAULT_PUBLIC`, separated by commas.
@@ -143,7 +144,7 @@ fn is_public(address: IpAddr) -> bool {
 fn is_public(address: IpAddr) -> bool {
     static PUBLIC: std::sync::LazyLock<String> =
         std::sync::LazyLock::new(|| std::env::var("WEBHOOKS_FAULT_PUBLIC").unwrap_or_default());
-    PUBLIC.split(',').any(|public| public == address.to_string()) || Destinations::is_public(address)
+    PUBLIC.split(',').any(|public| public == address.to_string()) || AddressPolicy::is_public(address)
 }
 
 /// The time for one address. Each but the last leaves time for the next ones and for what follows connecting.
@@ -162,26 +163,26 @@ fn varied(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let first_is_v4 = addresses.first().is_some_and(IpAddr::is_ipv4);
     fastrand::shuffle(&mut addresses);
     let (first, other): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|one| one.is_ipv4() == first_is_v4);
-    first.into_iter().take(OF_A_FAMILY).chain(other.into_iter().take(OF_A_FAMILY)).collect()
+    first.into_iter().take(MAX_TRIED_PER_FAMILY).chain(other.into_iter().take(MAX_TRIED_PER_FAMILY)).collect()
 }
 
 /// Drops the addresses that the policy refuses. If none is left, returns the first refusal.
-fn vet(destinations: &Destinations, found: &[IpAddr]) -> Result<Vec<IpAddr>, RefusedAddress> {
+fn allowed(address_policy: &AddressPolicy, found: &[IpAddr]) -> Result<Vec<IpAddr>, RefusedAddress> {
     let mut refusal = None;
-    let mut vetted = Vec::new();
+    let mut kept = Vec::new();
     for address in found {
-        match destinations.check_address(*address) {
-            Ok(()) => vetted.push(*address),
+        match address_policy.check_address(*address) {
+            Ok(()) => kept.push(*address),
             Err(refused) => refusal = refusal.or(Some(refused)),
         }
     }
     match refusal {
-        Some(refused) if vetted.is_empty() => Err(refused),
-        _ => Ok(vetted),
+        Some(refused) if kept.is_empty() => Err(refused),
+        _ => Ok(kept),
     }
 }
 
-impl Service<Uri> for VettedTcp {
+impl Service<Uri> for AllowedTcp {
     type Response = TokioIo<TcpStream>;
     type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
@@ -202,21 +203,21 @@ mod tests {
 
     use super::*;
 
-    fn allowing(network: &str) -> Destinations {
-        Destinations::allowing(vec![network.parse().unwrap()])
+    fn allowing(network: &str) -> AddressPolicy {
+        AddressPolicy::allowing(vec![network.parse().unwrap()])
     }
 
-    fn vetted(found: &[&str]) -> Result<Vec<IpAddr>, &'static str> {
+    fn allowed_of(found: &[&str]) -> Result<Vec<IpAddr>, &'static str> {
         let found: Vec<_> = found.iter().map(|address| address.parse().unwrap()).collect();
-        vet(&allowing("10.1.0.0/16"), &found).map_err(|refused| refused.kind)
+        allowed(&allowing("10.1.0.0/16"), &found).map_err(|refused| refused.kind)
     }
 
     #[test]
     fn refused_addresses_are_dropped_and_all_refused_is_an_error() {
         let public: IpAddr = "8.8.8.8".parse().unwrap();
         let allowed: IpAddr = "10.1.2.3".parse().unwrap();
-        assert_eq!(vetted(&["127.0.0.1", "8.8.8.8", "::1", "10.1.2.3"]), Ok(vec![public, allowed]));
-        assert_eq!(vetted(&["10.2.0.1", "fe80::1"]), Err("private"));
+        assert_eq!(allowed_of(&["127.0.0.1", "8.8.8.8", "::1", "10.1.2.3"]), Ok(vec![public, allowed]));
+        assert_eq!(allowed_of(&["10.2.0.1", "fe80::1"]), Err("private"));
     }
 
     #[test]
@@ -239,7 +240,7 @@ mod tests {
         let many =
             (0..20).map(|last| IpAddr::from([192, 0, 2, last])).chain([IpAddr::from([0x2606, 0, 0, 0, 0, 0, 0, 1])]);
         let varied = varied(many.collect());
-        assert_eq!((varied.len(), varied.iter().filter(|one| one.is_ipv6()).count()), (OF_A_FAMILY + 1, 1));
+        assert_eq!((varied.len(), varied.iter().filter(|one| one.is_ipv6()).count()), (MAX_TRIED_PER_FAMILY + 1, 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -264,8 +265,8 @@ mod tests {
     #[tokio::test]
     async fn a_host_is_internal_while_none_of_its_addresses_is_public() {
         let limit = Duration::from_secs(1);
-        let destinations = Destinations::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
-        let tcp = VettedTcp::new(destinations, Resolver::new(&[], limit).unwrap(), limit);
+        let address_policy = AddressPolicy::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+        let tcp = AllowedTcp::new(address_policy, Resolver::new(&[], limit).unwrap(), limit);
         let note = |host: &str, addresses: &[&str]| {
             tcp.0.note(host, &addresses.iter().map(|address| address.parse().unwrap()).collect::<Vec<_>>());
         };
@@ -281,10 +282,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_connection_goes_to_the_vetted_address_and_its_port() {
+    async fn the_connection_goes_to_the_allowed_address_and_its_port() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let limit = Duration::from_secs(1);
-        let tcp = VettedTcp::new(allowing("127.0.0.0/8"), Resolver::new(&[], limit).unwrap(), limit);
+        let tcp = AllowedTcp::new(allowing("127.0.0.0/8"), Resolver::new(&[], limit).unwrap(), limit);
         let address = listener.local_addr().unwrap();
         let stream = tcp.0.connect(&format!("https://{address}/").parse().unwrap()).await.unwrap();
         assert_eq!(stream.inner().peer_addr().unwrap(), address);

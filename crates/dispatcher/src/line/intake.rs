@@ -13,14 +13,16 @@ use tracing::{
 };
 
 use crate::{
-    end::{DeadReason, NotAttempted},
-    in_flight::{Message, Receipt, UnderWay},
     lane::LaneKind,
-    line::Line,
-    look_up::Found,
-    metrics::size,
-    shared_ack::{FollowUp, Origin, SharedAck},
-    suspects,
+    line::{
+        bundle::{FollowUp, JobAck, Origin},
+        in_flight::{Message, Receipt, UnderWay},
+        look_up::Lookup,
+        outcome::DeadReason,
+        steps::Line,
+        suspects,
+    },
+    metrics::{NotAttempted, size},
 };
 
 /// Takes the jobs of all lanes. Each job runs in a task of its own.
@@ -43,68 +45,71 @@ impl Intake {
                 if !ack.is_usable() {
                     continue;
                 }
-                match self.line.shared.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
+                match self.line.context.in_flight.begin(job, Message { ack, receipt, place: Some(place) }) {
                     Some(job) => begun.push(job),
-                    None => self.line.shared.metrics.not_attempted(NotAttempted::Duplicate),
+                    None => self.line.context.metrics.count_not_attempted(NotAttempted::Duplicate),
                 }
             }
             if begun.is_empty() {
                 continue;
             }
             let ids: Vec<_> = begun.iter().map(|job| job.job().delivery).collect();
-            self.line.shared.metrics.read_batch.observe(size(ids.len()));
-            let Ok((found, read_at)) = self.line.shared.look_up(&ids).await else { return };
+            self.line.context.metrics.read_batch.observe(size(ids.len()));
+            let Ok((found, read_at)) = self.line.context.look_up(&ids).await else { return };
             for (job, found) in begun.into_iter().zip(found) {
                 self.start(job, found, read_at);
             }
         }
     }
 
-    fn start(&self, job: UnderWay, found: Found, read_at: Instant) {
+    fn start(&self, job: UnderWay, found: Lookup, read_at: Instant) {
         let Job { delivery, attempt } = job.job();
         let span = tracing::debug_span!("job", %delivery, attempt, webhook = Empty, traceparent = Empty);
-        if let Found::Delivery(loaded) = &found {
+        if let Lookup::Delivery(loaded) = &found {
             span.record("webhook", display(loaded.destination.webhook));
             span.record("traceparent", loaded.traceparent.as_ref().map(display));
         }
         self.tasks.spawn(Arc::clone(&self.line).run(job, found, read_at).instrument(span));
     }
 
-    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was handed out too often.
+    /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often.
     /// Hands marked messages, which jobs of the bulk lane have left, from the main lane to the bulk lane.
-    fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, SharedAck, Receipt)> {
+    fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, JobAck, Receipt)> {
         let mut opened = VecDeque::with_capacity(batch.len());
         let (mut replaced, mut to_bulk) = (Vec::new(), Vec::new());
-        for Received { body, acker, handed_out_before, is_of_bulk, .. } in batch {
+        for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
-                let there = Outgoing { queue: self.line.shared.names.bulk(), body, ..Outgoing::default() };
-                to_bulk.push((acker, origin, vec![there.carrying(handed_out_before)]));
+                let there = Outgoing { routing_key: self.line.context.names.bulk(), body, ..Outgoing::default() };
+                to_bulk.push((acker, origin, vec![there.carrying(delivery_count)]));
                 continue;
             }
             match Job::parse(&body) {
-                Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(handed_out_before) => {
+                Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(delivery_count) => {
                     let alone = |job| {
-                        Outgoing { queue: lane.queue(&self.line.shared.names), ..self.line.shared.names.job(job) }
-                            .carrying(handed_out_before)
+                        Outgoing {
+                            routing_key: lane.queue(&self.line.context.names),
+                            ..self.line.context.names.job(job)
+                        }
+                        .carrying(delivery_count)
                     };
                     replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
                 }
                 Ok(jobs) => {
-                    let receipt = Receipt { lane, handed_out_before };
-                    let acks = SharedAck::of(acker, origin, jobs.len());
+                    let receipt = Receipt { lane, delivery_count };
+                    let acks = JobAck::of(acker, origin, jobs.len());
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }
                 Err(error) => {
                     tracing::error!(%error, "a message that is no job is moved to the dead-letter queue");
                     let dead = DeadReason::NoJob(error);
-                    self.line.shared.metrics.not_attempted(dead.as_str());
+                    self.line.context.metrics.count_not_attempted(dead.as_str());
                     replaced.push((acker, origin, vec![self.line.settler.dead_letter(body, &dead)]));
                 }
             }
         }
         self.replace(replaced, None);
-        self.replace(to_bulk, Some(self.line.shared.metrics.moved_to_bulk.clone()));
+        self.replace(to_bulk, Some(self.line.context.metrics.moved_to_bulk.clone()));
         opened
     }
 
@@ -115,11 +120,11 @@ impl Intake {
             return;
         }
         let parts = replaced.into_iter().flat_map(|(acker, origin, others)| {
-            let parts = SharedAck::of(acker, origin, others.len());
+            let parts = JobAck::of(acker, origin, others.len());
             parts.into_iter().zip(others.into_iter().map(move |other| Some(FollowUp::Message(origin.marked(other)))))
         });
         let parts: Vec<_> = parts.collect();
-        let (settler, watched) = (Arc::clone(&self.line.settler), self.line.shared.essential.watch("settling"));
+        let (settler, watched) = (Arc::clone(&self.line.settler), self.line.context.essential.watch("settling"));
         self.tasks.spawn(async move {
             let _watched = watched;
             settler.publish_then_ack(parts, count.as_ref()).await;

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use domain::WebhookId;
-use ledger::Waking;
+use ledger::ReleaseRate;
 
-/// Held jobs that are published again: of a slow webhook a single job, after an attempt's time; of other webhooks some
+/// The rates at which held jobs are released: of a slow webhook a single job, after an attempt's time; of other webhooks some
 /// jobs, after a second.
-pub(crate) const OF_SILENT_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(10) };
-pub(crate) const OF_LATE_ONES: Waking = Waking { batch: 1, pause: Duration::from_secs(3) };
-pub(crate) const OF_OTHERS: Waking = Waking { batch: 16, pause: Duration::from_secs(1) };
+pub(crate) const SILENT_RELEASE: ReleaseRate = ReleaseRate { batch: 1, pause: Duration::from_secs(10) };
+pub(crate) const LATE_RELEASE: ReleaseRate = ReleaseRate { batch: 1, pause: Duration::from_secs(3) };
+pub(crate) const OTHER_RELEASE: ReleaseRate = ReleaseRate { batch: 16, pause: Duration::from_secs(1) };
 
-/// Why a job is held: its webhook is paused, or what it did not get. `Slots` and `Bodies` are what this dispatcher as a
+/// A reason to hold a job: its webhook is paused, or what it did not get. `Slots` and `Bodies` are what this dispatcher as a
 /// whole has too little of: an alert asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
@@ -36,18 +36,18 @@ pub(crate) enum Refusal {
     Suspects,
 }
 
-/// The webhook and the reason for which a job is held, and the way it is published again.
+/// The webhook and the reason for which a job is held, and the rate at which it is released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
     pub(crate) webhook: WebhookId,
     pub(crate) refusal: Refusal,
     /// `None`: when the webhook is activated.
-    pub(crate) waking: Option<Waking>,
+    pub(crate) release: Option<ReleaseRate>,
 }
 
 impl Hold {
     /// Returns whether the webhook does not answer.
     pub(crate) fn is_of_silent_webhook(&self) -> bool {
-        self.waking == Some(OF_SILENT_ONES)
+        self.release == Some(SILENT_RELEASE)
     }
 }

@@ -1,4 +1,4 @@
-//! Old deliveries on both sides of the cursor of untried ones: those before it are in the index, a walk finds the others.
+//! Old deliveries on both sides of the cursor of untried ones: those before it are in the index, a scan finds the others.
 
 use std::{
     collections::HashSet,

@@ -12,9 +12,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    lane::{LaneKind, Place},
+    lane::{LaneKind, place::Place},
+    line::bundle::JobAck,
     metrics::ByLane,
-    shared_ack::SharedAck,
 };
 
 /// How a message came to this process.
@@ -22,19 +22,19 @@ use crate::{
 pub(crate) struct Receipt {
     /// The lane of its queue.
     pub(crate) lane: LaneKind,
-    /// How often the broker handed it out before, also as the message that it was moved from.
-    pub(crate) handed_out_before: u32,
+    /// The number of its earlier deliveries by the broker, also as the message that it was moved from.
+    pub(crate) delivery_count: u32,
 }
 
 impl Receipt {
     pub(crate) fn redelivered(self) -> Redelivered {
-        Redelivered::from(self.handed_out_before > 0)
+        Redelivered::from(self.delivery_count > 0)
     }
 }
 
 /// A message of a job, with the place that the job has by it.
 pub(crate) struct Message {
-    pub(crate) ack: SharedAck,
+    pub(crate) ack: JobAck,
     pub(crate) receipt: Receipt,
     /// `None` once the job needs none.
     pub(crate) place: Option<Place>,
@@ -113,9 +113,9 @@ impl UnderWay {
     }
 
     /// The number of its earlier deliveries by the broker: the highest one of its message and of its duplicates.
-    pub(crate) fn handed_out_before(&self) -> u32 {
-        let of_duplicates = |all: &VecDeque<Message>| all.iter().map(|one| one.receipt.handed_out_before).max();
-        self.receipt().handed_out_before.max(self.registered.duplicates(of_duplicates).unwrap_or_default())
+    pub(crate) fn delivery_count(&self) -> u32 {
+        let of_duplicates = |all: &VecDeque<Message>| all.iter().map(|one| one.receipt.delivery_count).max();
+        self.receipt().delivery_count.max(self.registered.duplicates(of_duplicates).unwrap_or_default())
     }
 
     /// The number of duplicates that have come.
@@ -125,7 +125,7 @@ impl UnderWay {
 
     /// Ends its message, and the first `duplicates` that came meanwhile. Returns the job's part of each. If a later duplicate
     /// has come, the job continues with that.
-    pub(crate) fn end(self, duplicates: usize) -> (Vec<SharedAck>, Option<Self>) {
+    pub(crate) fn end(self, duplicates: usize) -> (Vec<JobAck>, Option<Self>) {
         let Self { mut registered, message, .. } = self;
         let (ended, next) = registered.end(duplicates);
         let acks = once(message).chain(ended).map(|message| message.ack).collect();
@@ -199,21 +199,21 @@ mod tests {
         Job { delivery: Uuid::nil().into(), attempt: 1 }
     }
 
-    fn message(lane: LaneKind, handed_out_before: u32) -> Message {
-        Message { ack: SharedAck::lost(), receipt: Receipt { lane, handed_out_before }, place: None }
+    fn message(lane: LaneKind, delivery_count: u32) -> Message {
+        Message { ack: JobAck::lost(), receipt: Receipt { lane, delivery_count }, place: None }
     }
 
     #[test]
     fn a_job_that_ends_takes_the_duplicates_with_it_that_came_before_and_continues_with_the_next_one() {
         let (in_flight, gauge) = in_flight();
         let first = in_flight.begin(job(), message(LaneKind::Main, 0)).unwrap();
-        for handed_out_before in 1..=3 {
-            assert!(in_flight.begin(job(), message(LaneKind::Main, handed_out_before)).is_none());
+        for delivery_count in 1..=3 {
+            assert!(in_flight.begin(job(), message(LaneKind::Main, delivery_count)).is_none());
         }
-        assert_eq!((first.duplicates(), first.handed_out_before(), first.receipt().handed_out_before), (3, 3, 0));
+        assert_eq!((first.duplicates(), first.delivery_count(), first.receipt().delivery_count), (3, 3, 0));
         let (ended, next) = first.end(1);
         let mut next = next.unwrap();
-        assert_eq!((ended.len(), next.duplicates(), next.receipt().handed_out_before), (2, 1, 2));
+        assert_eq!((ended.len(), next.duplicates(), next.receipt().delivery_count), (2, 1, 2));
         assert_eq!(gauge.of(LaneKind::Slow).get(), 1, "one job, however many messages");
         let watched = next.watch();
         let (ended, last) = next.end(0);

@@ -1,8 +1,8 @@
-//! What a collector is told of an attempt: a client's span by OpenTelemetry's conventions for HTTP. It holds nothing of
+//! The span of an attempt for a collector: a client's span by OpenTelemetry's conventions for HTTP. It holds nothing of
 //! the body, a header, or the URL but host and port: a path may hold a receiver's secret. Texts that a receiver wrote
 //! are not in it either.
 
-use domain::{Answer, Destinations, EventType, OutcomeClass, TenantId, WebhookUrl};
+use domain::{AddressPolicy, EventType, OutcomeClass, PostResult, TenantId, WebhookUrl};
 use ledger::Attempted;
 use time::OffsetDateTime;
 use traces::{Kind, Span, Traces, Value};
@@ -10,7 +10,7 @@ use traces::{Kind, Span, Traces, Value};
 /// Exports attempts' spans.
 pub(crate) struct Spans {
     pub(crate) traces: Traces,
-    pub(crate) destinations: Destinations,
+    pub(crate) address_policy: AddressPolicy,
 }
 
 impl Spans {
@@ -52,7 +52,7 @@ impl Spans {
 
     /// A URL that the settings refuse leads to no server.
     fn set_server(&self, span: &mut Span, url: &str) {
-        let Ok(url) = WebhookUrl::parse(url, usize::MAX, &self.destinations) else { return };
+        let Ok(url) = WebhookUrl::parse(url, usize::MAX, &self.address_policy) else { return };
         if let (Some(host), Some(port)) = (url.as_url().host_str(), url.as_url().port_or_known_default()) {
             span.set("server.address", host.trim_matches(['[', ']']).to_owned());
             span.set("server.port", i64::from(port));
@@ -61,7 +61,7 @@ impl Spans {
 }
 
 /// The conventions want the status's number where there is one. A redirect, which is not followed, is a failure as well.
-fn error_of(answer: &Answer) -> Option<Value> {
+fn error_of(answer: &PostResult) -> Option<Value> {
     match (answer.class, answer.status) {
         (OutcomeClass::Success, _) => None,
         (OutcomeClass::Status, Some(status)) => Some(status.to_string().into()),

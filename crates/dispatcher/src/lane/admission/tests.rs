@@ -38,13 +38,13 @@ async fn spend(mut admission: Admission, takes: Duration, has_answer: bool) -> b
     let (timed, mut has_left) = (admission.timed(), false);
     admission.spend(&timed, pin!(sleep(takes)), || has_left = true).await;
     if has_answer {
-        timed.answered();
+        timed.mark_answered();
     }
     has_left
 }
 
-const QUICK: Duration = Duration::from_millis(20);
-const HANGS: Duration = Duration::from_secs(10);
+const QUICK_ATTEMPT: Duration = Duration::from_millis(20);
+const HANGING_ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Begins attempts that hang, each in a task of its own, as far as they are admitted without waiting.
 async fn hang(lanes: &Arc<Lanes>, owners: impl IntoIterator<Item = Owner>, tasks: &mut JoinSet<bool>) -> usize {
@@ -52,9 +52,9 @@ async fn hang(lanes: &Arc<Lanes>, owners: impl IntoIterator<Item = Owner>, tasks
     for owner in owners {
         if let Some(Ok(admission)) = lanes.admit(owner, LaneKind::Main, None).now_or_never() {
             begun += 1;
-            tasks.spawn(spend(admission, HANGS, false));
+            tasks.spawn(spend(admission, HANGING_ATTEMPT, false));
             tokio::task::yield_now().await;
-            tokio::time::advance(STARTING_FOR).await;
+            tokio::time::advance(MAX_START_TIME).await;
         }
     }
     begun
@@ -94,7 +94,7 @@ async fn who_is_at_its_share_waits_for_a_second_in_vain_and_others_do_not_wait()
     }
     let began = Instant::now();
     assert_eq!(admit(&lanes, owner(1, 1)).await.err(), Some(Refusal::Webhook));
-    assert_eq!(began.elapsed(), PATIENCE);
+    assert_eq!(began.elapsed(), ADMISSION_TIMEOUT);
     for _ in 0..2 {
         held.push(admit(&lanes, owner(2, 1)).await.ok().unwrap());
     }
@@ -122,7 +122,11 @@ async fn a_job_that_would_wait_is_refused_immediately_while_few_places_are_free(
         let (began, refused) = (Instant::now(), lanes.admit(owner(1, 1), by, None).await.err().unwrap());
         assert_eq!((refused.refusal, began.elapsed()), (Refusal::Webhook, Duration::ZERO), "{by:?}");
         let refused = lanes.admit(owner(1, 1), other, None).await.err().unwrap();
-        assert_eq!((refused.refusal, began.elapsed()), (Refusal::Webhook, PATIENCE), "{other:?} has its own places");
+        assert_eq!(
+            (refused.refusal, began.elapsed()),
+            (Refusal::Webhook, ADMISSION_TIMEOUT),
+            "{other:?} has its own places"
+        );
         assert!(lanes.admit(owner(2, 2), by, None).await.is_ok(), "another webhook need not wait");
     }
 }
@@ -154,7 +158,7 @@ async fn a_lack_of_the_whole_has_other_reasons_than_a_share_that_is_taken() {
 async fn long_bodies_of_silent_webhooks_lack_only_what_is_for_slow_ones() {
     let lanes = lanes(64, 64);
     for number in 1..=9 {
-        attempt(&lanes, owner(number, number / 2), HANGS, false).await;
+        attempt(&lanes, owner(number, number / 2), HANGING_ATTEMPT, false).await;
     }
     let body = Some(256 * 1024);
     let mut held = Vec::new();
@@ -186,7 +190,7 @@ async fn an_attempt_that_has_become_slow_gives_its_slot_and_its_place_back() {
 async fn a_silent_webhook_has_four_attempts_at_a_time_and_one_that_answers_late_a_quarter_of_the_slow_lane() {
     for (has_answer, expected) in [(false, 4), (true, 64)] {
         let lanes = with_shares(1024, 256, 0.125, 1.0);
-        attempt(&lanes, owner(1, 1), HANGS, has_answer).await;
+        attempt(&lanes, owner(1, 1), HANGING_ATTEMPT, has_answer).await;
         let mut held = Vec::new();
         let refused = loop {
             match admit(&lanes, owner(1, 1)).await {
@@ -197,7 +201,7 @@ async fn a_silent_webhook_has_four_attempts_at_a_time_and_one_that_answers_late_
         assert_eq!((held.len(), refused), (expected - 1, Refusal::Slow), "the last one is for jobs that were held");
         held.push(admit_again(&lanes, owner(1, 1)).await.ok().unwrap());
         let refused = admit_again(&lanes, owner(1, 1)).await.err().unwrap();
-        assert_eq!(refused.waking, Some(if has_answer { OF_LATE_ONES } else { OF_SILENT_ONES }));
+        assert_eq!(refused.release, Some(if has_answer { LATE_RELEASE } else { SILENT_RELEASE }));
         assert!(held.iter().all(Admission::is_slow));
     }
 }
@@ -208,7 +212,7 @@ async fn silent_webhooks_leave_a_quarter_of_their_slots_to_unknown_ones() {
     let lanes = with_shares(1024, 256, 0.125, 1.0);
     let mut held = Vec::new();
     for number in 1..=28 {
-        attempt(&lanes, owner(number, number), HANGS, false).await;
+        attempt(&lanes, owner(number, number), HANGING_ATTEMPT, false).await;
     }
     for number in (1..=28).cycle().take(4 * 28) {
         held.extend(admit_again(&lanes, owner(number, number)).await.ok());
@@ -220,9 +224,9 @@ async fn silent_webhooks_leave_a_quarter_of_their_slots_to_unknown_ones() {
 #[tokio::test(start_paused = true)]
 async fn a_quick_attempt_leads_back_to_the_main_lane() {
     let lanes = lanes(64, 16);
-    attempt(&lanes, owner(1, 1), HANGS, false).await;
+    attempt(&lanes, owner(1, 1), HANGING_ATTEMPT, false).await;
     assert!(admit(&lanes, owner(1, 1)).await.ok().unwrap().is_slow());
-    attempt(&lanes, owner(1, 1), QUICK, true).await;
+    attempt(&lanes, owner(1, 1), QUICK_ATTEMPT, true).await;
     assert!(!admit(&lanes, owner(1, 1)).await.ok().unwrap().is_slow());
 }
 
@@ -230,7 +234,7 @@ async fn a_quick_attempt_leads_back_to_the_main_lane() {
 #[tokio::test(start_paused = true)]
 async fn while_long_places_are_scarce_only_who_is_trusted_begins_in_the_main_lane() {
     let lanes = lanes(64, 16);
-    attempt(&lanes, owner(1, 1), QUICK, true).await;
+    attempt(&lanes, owner(1, 1), QUICK_ATTEMPT, true).await;
     let mut tasks = JoinSet::new();
     hang(&lanes, (10..40).map(|number| owner(number, number)), &mut tasks).await;
     sleep(SLOW_FROM).await;
@@ -245,7 +249,7 @@ async fn while_long_places_are_scarce_only_who_is_trusted_begins_in_the_main_lan
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused.waking, Some(OF_LATE_ONES), "many such must not come again together");
+    assert_eq!(refused.release, Some(LATE_RELEASE), "many such must not come again together");
     drop(admitted);
     while tasks.join_next().await.is_some() {}
     assert!(!admit(&lanes, owner(3, 3)).await.ok().unwrap().is_slow());
@@ -254,12 +258,12 @@ async fn while_long_places_are_scarce_only_who_is_trusted_begins_in_the_main_lan
 #[tokio::test(start_paused = true)]
 async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wait() {
     let lanes = with_shares(1000, 8, 0.5, 1.0);
-    let few = usize::try_from(MOST_STARTING).unwrap();
+    let few = usize::try_from(MAX_STARTING_PER_TENANT).unwrap();
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..few {
         let admission = admit(&lanes, owner(1, 1)).await.ok().unwrap();
-        tasks.spawn(spend(admission, HANGS, false));
+        tasks.spawn(spend(admission, HANGING_ATTEMPT, false));
         tokio::task::yield_now().await;
     }
     assert_eq!(began, Instant::now());
@@ -268,7 +272,7 @@ async fn a_tenants_attempts_begin_a_few_at_a_time_and_another_tenants_do_not_wai
     let mut next = admit(&lanes, owner(1, 1)).await.ok().unwrap();
     assert_eq!(began, Instant::now(), "who is admitted may read the body and open the secret");
     next.begin().await;
-    assert_eq!(began.elapsed(), STARTING_FOR);
+    assert_eq!(began.elapsed(), MAX_START_TIME);
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,18 +290,18 @@ async fn a_job_that_waits_for_memory_holds_up_no_start_of_its_tenant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_bodies_have_a_room_of_their_own_with_shares() {
+async fn long_bodies_have_a_quota_of_their_own_with_shares() {
     let lanes = with_shares(1000, 8, 0.5, 1.0);
     let half = Some(6 * 1024 * 1024);
     let refusal =
         async |owner, body| lanes.admit(owner, LaneKind::Main, body).await.err().map(|refused| refused.refusal);
     let first = lanes.admit(owner(1, 1), LaneKind::Main, half).await.ok().unwrap();
     assert_eq!(refusal(owner(1, 1), half).await, Some(Refusal::Webhook));
-    assert!(admit(&lanes, owner(1, 1)).await.is_ok(), "a short body needs no room");
+    assert!(admit(&lanes, owner(1, 1)).await.is_ok(), "a short body needs no permit");
     let second = lanes.admit(owner(2, 2), LaneKind::Main, half).await.ok().unwrap();
     assert_eq!(refusal(owner(3, 3), half).await, Some(Refusal::Bodies));
     drop((first, second));
-    assert_eq!(refusal(owner(3, 3), Some(usize::MAX)).await, None, "one that is larger than the room takes all of it");
+    assert_eq!(refusal(owner(3, 3), Some(usize::MAX)).await, None, "one that is larger than the quota takes all of it");
 }
 
 const SLOW_FROM: Duration = Duration::from_millis(1_001);

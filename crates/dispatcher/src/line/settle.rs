@@ -9,16 +9,19 @@ use service_kit::publishing::{Publication, Publishing};
 use time::OffsetDateTime;
 
 use crate::{
-    end::{Abandoned, DeadReason, End, NotAttempted},
-    in_flight::UnderWay,
-    shared::Shared,
-    shared_ack::{FollowUp, Origin, SharedAck},
+    line::{
+        bundle::{FollowUp, JobAck, Origin},
+        context::LineContext,
+        in_flight::UnderWay,
+        outcome::{Abandoned, DeadReason, End},
+    },
+    metrics::NotAttempted,
 };
 
 /// Acts on the ends of jobs.
 pub(crate) struct Settler {
     pub(crate) publisher: Publisher,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<LineContext>,
 }
 
 impl Settler {
@@ -36,7 +39,7 @@ impl Settler {
                 continue;
             }
             let (acks, next) = under_way.end(end.duplicates());
-            parts.extend(SharedAck::attach_follow_up(acks, end.left().map(|end| FollowUp::Of(job, end))));
+            parts.extend(JobAck::attach_follow_up(acks, end.left().map(|end| FollowUp::Of(job, end))));
             continued.extend(next);
         }
         self.publish_then_ack(parts, None).await;
@@ -45,18 +48,18 @@ impl Settler {
 
     /// The end of a job whose delivery the ledger does not have: retention or an operator has deleted it, or it is lost.
     pub(crate) async fn end_of_unknown(&self, job: Job) -> Result<End, Abandoned> {
-        let Shared { database, keep, metrics, .. } = &*self.shared;
+        let LineContext { database, keep, metrics, .. } = &*self.context;
         // Retention goes by the earlier clock.
         if is_past(job.delivery, database.now().min(OffsetDateTime::now_utc()), *keep) {
-            metrics.not_attempted(NotAttempted::Expired);
+            metrics.count_not_attempted(NotAttempted::Expired);
             return Ok(End::Done);
         }
         // The broker may hold the job of a delivery for hours after that was cancelled.
-        let look = || self.shared.ledger.delivery_has_ended(job.delivery);
-        if !self.shared.until_done("looking why a delivery is not there", look).await? {
+        let look = || self.context.ledger.delivery_has_ended(job.delivery);
+        if !self.context.until_done("looking why a delivery is not there", look).await? {
             return Ok(End::Dead(DeadReason::UnknownDelivery));
         }
-        metrics.not_attempted(NotAttempted::Stale);
+        metrics.count_not_attempted(NotAttempted::Stale);
         Ok(End::Done)
     }
 
@@ -64,8 +67,8 @@ impl Settler {
     async fn note_dead(&self, job: Job, dead: &DeadReason) -> Result<(), Abandoned> {
         let (reason, detail) = (dead.as_str(), dead.detail());
         tracing::error!(delivery = %job.delivery, attempt = job.attempt, reason, detail, "a job is moved to the dead-letter queue");
-        self.shared.metrics.not_attempted(reason);
-        self.shared.until_done("noting a dead job", || self.shared.ledger.job_park(job.delivery, reason)).await
+        self.context.metrics.count_not_attempted(reason);
+        self.context.until_done("noting a dead job", || self.context.ledger.job_park(job.delivery, reason)).await
     }
 
     /// The dead letter with a message's content.
@@ -74,7 +77,7 @@ impl Settler {
             ("x-dead-reason".to_owned(), dead.as_str().to_owned()),
             ("x-dead-detail".to_owned(), dead.detail()),
         ]);
-        Outgoing { queue: self.shared.names.dead(), body, headers, ..Default::default() }
+        Outgoing { routing_key: self.context.names.dead(), body, headers, ..Default::default() }
     }
 
     /// Marks parts as done. Their own effects have to be durable. Publishes the follow-ups of the messages that are
@@ -87,7 +90,7 @@ impl Settler {
     /// the messages that are acknowledged.
     pub(crate) async fn publish_then_ack(
         &self,
-        parts: impl IntoIterator<Item = (SharedAck, Option<FollowUp>)>,
+        parts: impl IntoIterator<Item = (JobAck, Option<FollowUp>)>,
         acknowledged: Option<&Counter>,
     ) {
         let (mut publications, mut ready) = (Vec::new(), Vec::new());
@@ -107,7 +110,7 @@ impl Settler {
             }
             Acker::ack_all(ackers)
         };
-        let (publisher, abandon) = (&self.publisher, &self.shared.abandon);
+        let (publisher, abandon) = (&self.publisher, &self.context.abandon);
         Publishing { what: "publishing follow-ups of jobs", publisher, abandon }
             .until_confirmed(publications, ready, |one| self.message_of(one), acknowledge)
             .await;
@@ -123,12 +126,12 @@ impl Settler {
             FollowUp::Of(job, end) => (job, end),
             FollowUp::Message(message) => return Some(Cow::Borrowed(message)),
         };
-        let Shared { names, schedule, database, .. } = &*self.shared;
+        let LineContext { names, schedule, database, .. } = &*self.context;
         let job_at = |job: Job, due| names.job_at(job, due, database.now(), schedule);
         let message = match end {
             End::Done | End::NotNeeded => return None,
             End::Retry(due) => job_at(job.next(), *due),
-            End::Again(due, handed_out_before) => job_at(*job, *due).carrying(*handed_out_before),
+            End::Again(due, delivery_count) => job_at(*job, *due).carrying(*delivery_count),
             End::Dead(dead) => self.dead_letter(job.to_bytes(), dead),
         };
         Some(Cow::Owned(origin.marked(message)))

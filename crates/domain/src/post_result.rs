@@ -1,4 +1,4 @@
-//! What came of one POST.
+//! The result of one POST.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use time::OffsetDateTime;
 
 use crate::OutcomeClass;
 
-/// The outcome of one POST.
+/// The result of one POST.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct PostResult {
     /// Success, or the kind of failure.
     pub class: OutcomeClass,
     /// The receiver's HTTP status, if it answered.
@@ -23,7 +23,7 @@ pub struct Answer {
     pub elapsed: Duration,
 }
 
-impl Answer {
+impl PostResult {
     /// When the attempt ended, UTC.
     pub fn finished_at(&self) -> OffsetDateTime {
         self.started_at + self.elapsed
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn an_attempt_ends_when_its_time_has_passed_since_its_beginning() {
-        let answer = Answer {
+        let answer = PostResult {
             class: OutcomeClass::Timeout,
             status: None,
             head: Vec::new(),

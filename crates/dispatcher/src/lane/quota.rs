@@ -1,4 +1,4 @@
-//! Room of which no webhook and no tenant holds more than a share: slots for attempts, and memory for long bodies.
+//! Quotas of which no webhook and no tenant holds more than a share: slots for attempts, and memory for long bodies.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{
+use crate::lane::{
     refusal::Refusal,
-    shares::{Share, Shares},
+    share::{Share, Shares},
 };
 
-/// Whose attempt it is.
+/// The webhook and the tenant of an attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) webhook: WebhookId,
     pub(crate) tenant: TenantId,
 }
 
-/// Room for all, with shares.
-pub(crate) struct Room {
+/// A limit for all, with a share for each webhook and each tenant.
+pub(crate) struct Quota {
     all: Arc<Semaphore>,
     whole: u32,
     /// The refusal when the whole is taken.
@@ -30,14 +30,14 @@ pub(crate) struct Room {
     of_tenants: Arc<Shares<TenantId>>,
 }
 
-/// A part of a room. Dropping it releases the part.
-pub(crate) struct Part {
+/// A part of a quota. Dropping it releases the part.
+pub(crate) struct Permit {
     _webhook: Share<WebhookId>,
     _tenant: Share<TenantId>,
     _whole: OwnedSemaphorePermit,
 }
 
-impl Room {
+impl Quota {
     /// Each share is at least 1.
     pub(crate) fn new(whole: u32, of_webhook: u32, of_tenant: u32, full: Refusal) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Room {
     ///
     /// # Errors
     /// What it waited for in vain.
-    pub(crate) async fn acquire(&self, owner: Owner, amount: u32, until: Instant) -> Result<Part, Refusal> {
+    pub(crate) async fn acquire(&self, owner: Owner, amount: u32, until: Instant) -> Result<Permit, Refusal> {
         let mut lack = Refusal::Webhook;
         let acquiring = async {
             let webhook = self.of_webhooks.acquire(owner.webhook, amount).await;
@@ -85,8 +85,8 @@ impl Room {
             let tenant = self.of_tenants.acquire(owner.tenant, amount).await;
             lack = self.full;
             match Arc::clone(&self.all).acquire_many_owned(amount.min(self.whole)).await {
-                Ok(whole) => Part { _webhook: webhook, _tenant: tenant, _whole: whole },
-                Err(_) => unreachable!("no room is ever closed"),
+                Ok(whole) => Permit { _webhook: webhook, _tenant: tenant, _whole: whole },
+                Err(_) => unreachable!("no quota is ever closed"),
             }
         };
         timeout_at(until, acquiring).await.map_err(|_| lack)
@@ -96,8 +96,8 @@ impl Room {
     ///
     /// # Errors
     /// What is not left.
-    pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Result<Part, Refusal> {
-        Ok(Part {
+    pub(crate) fn try_acquire(&self, owner: Owner, amount: u32) -> Result<Permit, Refusal> {
+        Ok(Permit {
             _webhook: self.of_webhooks.try_acquire(owner.webhook, amount).ok_or(Refusal::Webhook)?,
             _tenant: self.of_tenants.try_acquire(owner.tenant, amount).ok_or(Refusal::Tenant)?,
             _whole: Arc::clone(&self.all).try_acquire_many_owned(amount.min(self.whole)).map_err(|_| self.full)?,

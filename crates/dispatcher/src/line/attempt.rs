@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use domain::{Answer, Destinations, Job, OutcomeClass, WebhookUrl};
+use domain::{AddressPolicy, Job, OutcomeClass, PostResult, WebhookUrl};
 use egress::{Egress, NoDescriptor, Post};
 use ledger::{Attempted, LoadedDelivery};
 use signing::{
@@ -12,16 +12,19 @@ use signing::{
 };
 use time::OffsetDateTime;
 
-use crate::{fault, shared::Shared, spans::Spans};
+use crate::{
+    fault,
+    line::{context::LineContext, span::Spans},
+};
 
 /// Makes attempts.
 pub(crate) struct Sender {
     pub(crate) egress: Egress,
-    pub(crate) destinations: Destinations,
+    pub(crate) address_policy: AddressPolicy,
     /// Whether attempts also carry the headers of Standard Webhooks.
     pub(crate) standard_webhooks: bool,
     pub(crate) spans: Spans,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: Arc<LineContext>,
 }
 
 impl Sender {
@@ -43,8 +46,8 @@ impl Sender {
         let signature = sign(secret, &body, t);
         let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
         // The ledger compares it with others' times.
-        let started_at = self.shared.database.now();
-        let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.destinations) {
+        let started_at = self.context.database.now();
+        let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.address_policy) {
             Ok(url) => {
                 let mut headers = vec![
                     ("X-Service-Webhook-Id", id_text.clone()),
@@ -85,7 +88,7 @@ impl Sender {
                 answer.class,
                 answer.started_at,
                 answer.finished_at(),
-                &self.shared.schedule,
+                &self.context.schedule,
             ),
             url: destination.url,
             signed_at: OffsetDateTime::from_unix_timestamp(t).unwrap_or(now),
@@ -98,8 +101,8 @@ impl Sender {
 }
 
 /// The answer for a URL that was registered, but that today's settings refuse.
-fn refusal(error: String, now: OffsetDateTime) -> Answer {
-    Answer {
+fn refusal(error: String, now: OffsetDateTime) -> PostResult {
+    PostResult {
         class: OutcomeClass::RefusedAddress,
         status: None,
         head: Vec::new(),
@@ -110,7 +113,7 @@ fn refusal(error: String, now: OffsetDateTime) -> Answer {
 }
 
 /// Fewer digits of a digest than this reveal nothing.
-const DIGITS: usize = 8;
+const MIN_MASKED_DIGITS: usize = 8;
 
 /// Masks the signatures in what a receiver sent: it may echo them, and they must not be stored.
 fn hide_digests(text: &mut [u8], signature: &str, standard: Option<&str>) {
@@ -126,7 +129,7 @@ fn hide(text: &mut [u8], digest: &str) {
     let mut at = 0;
     while at < text.len() {
         let (digits, length) = begins_with(&text[at..], digest);
-        if digits >= DIGITS {
+        if digits >= MIN_MASKED_DIGITS {
             text[at..at + length].fill(b'*');
         }
         at += 1;
@@ -160,18 +163,18 @@ fn begins_with(text: &[u8], digest: &str) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    const SIGNED: &str = "t=1772357400,v1=abcdef0123";
+    const SIGNATURE: &str = "t=1772357400,v1=abcdef0123";
 
     #[test]
     fn an_answer_that_repeats_the_signature_is_kept_without_it() {
         let mut head = b"v1=abcdef0123, again abcdef0123, abcdef01.".to_vec();
-        hide_digests(&mut head, SIGNED, None);
+        hide_digests(&mut head, SIGNATURE, None);
         assert_eq!(head, b"v1=**********, again **********, ********.");
         let mut short = b"ok".to_vec();
-        hide_digests(&mut short, SIGNED, None);
+        hide_digests(&mut short, SIGNATURE, None);
         assert_eq!(short, b"ok");
         let mut cut = b"v1=abcdef012".to_vec();
-        hide_digests(&mut cut, SIGNED, None);
+        hide_digests(&mut cut, SIGNATURE, None);
         assert_eq!(cut, b"v1=*********");
     }
 
@@ -179,7 +182,7 @@ mod tests {
     fn neither_signature_is_kept_as_it_is_or_in_json() {
         let mut head =
             br#"{"a":"v1,ab/defgh+k=","b":"v1,ab\/defgh+k\u003d","c":"v1=abcdef0123"}, v1,ab/defgh"#.to_vec();
-        hide_digests(&mut head, SIGNED, Some("v1,ab/defgh+k="));
+        hide_digests(&mut head, SIGNATURE, Some("v1,ab/defgh+k="));
         let kept = String::from_utf8(head).unwrap();
         assert_eq!(kept, r#"{"a":"v1,**********=","b":"v1,***********\u003d","c":"v1=**********"}, v1,********"#);
         for (echo, kept) in [

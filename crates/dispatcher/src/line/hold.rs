@@ -10,17 +10,18 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    end::{DeadReason, End},
-    in_flight::UnderWay,
-    lane::LaneKind,
-    refusal::Hold,
-    settle::Settler,
+    lane::{LaneKind, refusal::Hold},
+    line::{
+        in_flight::UnderWay,
+        outcome::{DeadReason, End},
+        settle::Settler,
+    },
 };
 
 /// The maximum of jobs that one statement holds.
-const MOST: usize = 128;
+const MAX_BATCH_JOBS: usize = 128;
 /// The pause after a statement: each costs a disk write, for which others wait, and nobody waits for a job to be held.
-const PACE: Duration = Duration::from_millis(100);
+const BATCH_PAUSE: Duration = Duration::from_millis(100);
 
 /// A job to be held.
 pub(crate) struct Holding {
@@ -37,9 +38,9 @@ impl Holding {
         Held {
             webhook: hold.webhook,
             delivery: job.job().delivery,
-            handed_out: job.handed_out_before(),
+            delivery_count: job.delivery_count(),
             is_again: job.receipt().lane == LaneKind::Slow,
-            waking: hold.waking,
+            release: hold.release,
         }
     }
 }
@@ -48,19 +49,19 @@ impl Holding {
 pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding>) {
     let settling = TaskTracker::new();
     let mut batch = Vec::new();
-    while holds.recv_many(&mut batch, MOST).await > 0 {
+    while holds.recv_many(&mut batch, MAX_BATCH_JOBS).await > 0 {
         // What comes later is not held with its job.
         let duplicates: Vec<_> = batch.iter().map(|Holding { job, .. }| job.duplicates()).collect();
         let jobs: Vec<Held> = batch.iter().map(Holding::held).collect();
-        let ledger = &settler.shared.ledger;
-        let holding = settler.shared.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part));
+        let ledger = &settler.context.ledger;
+        let holding = settler.context.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part));
         let Ok(held) = holding.await else { break };
         let mut parts = Vec::with_capacity(batch.len());
         for (((holding, to_hold), duplicates), is_held) in batch.drain(..).zip(jobs).zip(duplicates).zip(held) {
             let Holding { job, hold, judge_again } = holding;
             let again = match is_held {
                 Some(true) => {
-                    settler.shared.metrics.held(hold.refusal);
+                    settler.context.metrics.count_held(hold.refusal);
                     let (acks, next) = job.end(duplicates);
                     parts.extend(acks.into_iter().map(|ack| (ack, None)));
                     next
@@ -78,11 +79,11 @@ pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding
         }
         let settler = Arc::clone(&settler);
         settling.spawn(async move {
-            let _watched = settler.shared.essential.watch("holding");
+            let _watched = settler.context.essential.watch("holding");
             settler.publish_then_ack(parts, None).await;
         });
-        if holds.len() < MOST {
-            sleep(PACE).await;
+        if holds.len() < MAX_BATCH_JOBS {
+            sleep(BATCH_PAUSE).await;
         }
     }
     settling.close();
@@ -91,10 +92,10 @@ pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding
 
 /// Tries once more to hold a job whose row seems to be at fault. It is judged again then, or parked.
 async fn hold_alone(settler: Arc<Settler>, held: Held, holding: Holding) {
-    let shared = &settler.shared;
-    let _watched = shared.essential.watch("holding");
+    let context = &settler.context;
+    let _watched = context.essential.watch("holding");
     let Holding { job, judge_again, .. } = holding;
-    match shared.alone("holding a job", || shared.ledger.jobs_hold(std::slice::from_ref(&held))).await {
+    match context.alone("holding a job", || context.ledger.jobs_hold(std::slice::from_ref(&held))).await {
         Ok(Ok(_)) => drop(judge_again.send(job)),
         Ok(Err(fault)) => drop(settler.end_all(vec![(job, End::Dead(DeadReason::Unheld(fault)))]).await),
         Err(_) => {}

@@ -1,4 +1,4 @@
-//! What all steps use.
+//! The context of all steps: the ledger and its clock, names, metrics, limits.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -10,9 +10,12 @@ use service_kit::{DatabaseWatch, EssentialTasks, until_done};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{end::Abandoned, in_flight::InFlight, metrics::Metrics};
+use crate::{
+    line::{in_flight::InFlight, outcome::Abandoned},
+    metrics::Metrics,
+};
 
-pub(crate) struct Shared {
+pub(crate) struct LineContext {
     pub(crate) ledger: Ledger,
     /// Due times and recorded times are the database's.
     pub(crate) database: DatabaseWatch,
@@ -33,10 +36,10 @@ pub(crate) struct Shared {
 /// The maximum of jobs that are parked for the data of their rows, for each process and minute.
 pub(crate) const PARKED_PER_MINUTE: NonZeroU32 = NonZeroU32::new(10).unwrap();
 
-impl Shared {
+impl LineContext {
     /// Asks the ledger about a batch of jobs until it answers. Returns the answer about each, in their order. A batch that
     /// fails by a row's own data is halved: `None` is the answer about a job that fails alone, and has to be tried once more
-    /// ([`Shared::alone`]). Every other error is the server's, and the same is asked again.
+    /// ([`LineContext::alone`]). Every other error is the server's, and the same is asked again.
     pub(crate) async fn in_halves<'j, J, T, F>(
         &self,
         what: &str,

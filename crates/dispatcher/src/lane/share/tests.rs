@@ -99,5 +99,14 @@ proptest! {
 
 #[test]
 fn a_part_is_rounded_down_but_never_to_nothing() {
-    assert_eq!((part(1024, 0.125), part(256, 0.25), part(10, 0.125), part(3, 0.125), part(5, 1.0)), (128, 64, 1, 1, 5));
+    assert_eq!(
+        (
+            fraction_of(1024, 0.125),
+            fraction_of(256, 0.25),
+            fraction_of(10, 0.125),
+            fraction_of(3, 0.125),
+            fraction_of(5, 1.0)
+        ),
+        (128, 64, 1, 1, 5)
+    );
 }
