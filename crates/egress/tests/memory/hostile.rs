@@ -92,9 +92,10 @@ impl Hostility {
         let good = match self {
             NeverAnswers | DripsItsHeader => is_timeout(answer) && answer.elapsed >= SHORT_TIMEOUT,
             DripsItsBody => answer.class == Success && answer.elapsed < SHORT_TIMEOUT && answer.head.starts_with(b"xx"),
-            NeverEndsItsBody | ChunksOfOneByte => answer.class == Success && answer.head == [b'x'; 1024],
+            // The client reads a body for a moment only.
+            NeverEndsItsBody | ChunksOfOneByte => answer.class == Success && [b'x'; 1024].starts_with(&answer.head),
             EndsItsManyHeaderLines => answer.class == Success,
-            SendsABomb => answer.class == Success && answer.head == bomb()[..1024],
+            SendsABomb => answer.class == Success && bomb()[..1024].starts_with(&answer.head),
             ClosesInItsBody => (answer.class, answer.status, answer.head.as_slice()) == (Status, Some(500), b"abc"),
             SendsAHugeHeaderLine | SendsManyHeaderLines | SendsAHugeStatusLine | SendsInterimAnswers | Resets
             | TalksNonsense => answer.class == Protocol,
