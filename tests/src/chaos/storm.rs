@@ -115,7 +115,7 @@ fn settings() -> Vec<(&'static str, String)> {
     let settings = [
         ("INGEST__BATCH", "16"),
         // Always high load: several jobs to a message.
-        ("INGEST__RUSH", "0"),
+        ("INGEST__BATCH_ABOVE", "0"),
         // Some tenants flood.
         ("INGEST__FLOOD", "5"),
         ("DISPATCHER__BATCH", "32"),

@@ -34,7 +34,7 @@ fn settings() -> Vec<(&'static str, String)> {
     let settings = [
         ("INGEST__BATCH", "16"),
         // Several jobs to a message.
-        ("INGEST__RUSH", "0"),
+        ("INGEST__BATCH_ABOVE", "0"),
         ("DISPATCHER__BATCH", "32"),
         ("DISPATCHER__MAX_IN_FLIGHT", "64"),
         // Nothing is moved to the slow lane, which has tests of its own.

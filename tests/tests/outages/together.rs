@@ -29,7 +29,7 @@ fn options(slots: usize) -> Options {
         ("DISPATCHER__MAX_IN_FLIGHT", slots.to_string()),
         ("DISPATCHER__WEBHOOK_SHARE", "1".to_owned()),
         ("DISPATCHER__TENANT_SHARE", "1".to_owned()),
-        ("INGEST__RUSH", "0".to_owned()),
+        ("INGEST__BATCH_ABOVE", "0".to_owned()),
     ];
     let schedule = "60s,5m,15m,1h,4h,12h";
     Options { schedule, timeout: "120s", settings: settings.to_vec(), ..Options::default() }

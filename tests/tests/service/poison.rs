@@ -58,7 +58,7 @@ async fn until_put_aside(system: &System, jobs: i64, most: usize) -> (usize, Pro
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
     const INNOCENT: usize = 14;
-    let together = Options::with([("INGEST__RUSH", "0")]);
+    let together = Options::with([("INGEST__BATCH_ABOVE", "0")]);
     let system = TestSystem::serving(together, [Service::Api]).await;
     // The dispatcher declares the queues.
     system.start(Service::Dispatcher).await;
@@ -138,7 +138,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
 async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
     const JOBS: usize = 600;
     let settings = [
-        ("INGEST__RUSH", "0"),
+        ("INGEST__BATCH_ABOVE", "0"),
         ("DISPATCHER__MAX_IN_FLIGHT", "16"),
         ("DISPATCHER__WEBHOOK_SHARE", "1"),
         ("DISPATCHER__TENANT_SHARE", "1"),

@@ -105,7 +105,7 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
     system.upstream.publish(&events).await;
     // A message for each job, so that they can be counted.
     let many = "1000000";
-    let settings = [("INGEST__BATCH", "4"), ("INGEST__RUSH", many), ("INGEST__FLOOD", many)];
+    let settings = [("INGEST__BATCH", "4"), ("INGEST__BATCH_ABOVE", many), ("INGEST__FLOOD", many)];
     let variables = with(&system, &settings);
     let ingest = Process::start(INGEST, &variables).await;
     let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
