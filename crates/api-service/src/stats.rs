@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use self::period::StatsQuery;
 pub(crate) use self::period::{Period, step_length};
 use crate::{
-    http::{Answer, ApiError, Caller, Id, Parameters},
+    http::{ApiError, Caller, HandlerResult, Id, Parameters},
     webhooks,
 };
 
@@ -67,7 +67,7 @@ pub(crate) async fn get(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Parameters<StatsQuery>, ApiError>,
-) -> Answer {
+) -> HandlerResult {
     let webhook = webhooks::known(&caller, webhook).await?;
     let Parameters(asked) = query?;
     let period = asked.period(OffsetDateTime::now_utc()).map_err(ApiError::Parameters)?;

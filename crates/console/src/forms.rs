@@ -36,7 +36,7 @@ pub struct WebhookForm {
 }
 
 /// The fields, in their order.
-const FIELDS: [&str; 3] = ["name", "url", "events"];
+const FIELD_NAMES: [&str; 3] = ["name", "url", "events"];
 
 impl WebhookForm {
     /// The form of a webhook with these settings. A setting that is on or off has a form of its own.
@@ -59,7 +59,7 @@ impl WebhookForm {
 
     /// What is wrong and belongs to none of the fields.
     pub(crate) fn others(&self) -> Markup {
-        let is_other = |fault: &&Fault| !FIELDS.iter().any(|field| fault.field.starts_with(field));
+        let is_other = |fault: &&Fault| !FIELD_NAMES.iter().any(|field| fault.field.starts_with(field));
         html! { @for fault in self.faults.iter().filter(is_other) { p.fault role="alert" { (fault.field) " " (fault.message) } } }
     }
 
@@ -74,7 +74,7 @@ impl WebhookForm {
 
     /// The field to look at first.
     fn first_faulty(&self) -> Option<&'static str> {
-        FIELDS.into_iter().find(|field| self.faults_of(field).next().is_some())
+        FIELD_NAMES.into_iter().find(|field| self.faults_of(field).next().is_some())
     }
 
     fn text(&self, field: &str, label: &str, hint: &str, kind: &str) -> Markup {

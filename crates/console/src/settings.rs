@@ -59,7 +59,7 @@ impl Settings {
     fn waiting(&self) -> Option<String> {
         let waiting = self.webhook.backlog.waiting;
         let verb = if waiting == 1 { "is" } else { "are" };
-        let words = bounded(waiting, Backlog::MOST, "waiting delivery", "waiting deliveries");
+        let words = bounded(waiting, Backlog::MAX_COUNT, "waiting delivery", "waiting deliveries");
         (waiting > 0).then(|| format!("{words} {verb}"))
     }
 

@@ -122,9 +122,9 @@ pub struct DeliveryPage {
 }
 
 /// How many attempts are shown, the newest. Each resend may add as many as the schedule has steps.
-const ATTEMPTS: i64 = 200;
+const MAX_ATTEMPTS: i64 = 200;
 /// How far an event's timestamp may lie ahead of its delivery's creation.
-const AHEAD: time::Duration = time::Duration::DAY;
+const MAX_TIME_AHEAD: time::Duration = time::Duration::DAY;
 
 impl Attempt {
     /// The duration of the attempt.
@@ -184,7 +184,7 @@ impl Ledger {
         let query = attempts::table
             .filter(attempts::delivery_id.eq(id.as_uuid()))
             .order(attempts::attempt.desc())
-            .limit(ATTEMPTS)
+            .limit(MAX_ATTEMPTS)
             .select(Attempt::as_select());
         let mut attempts = self.run("attempt_list", async |conn| load_known(query, conn).await).await?;
         attempts.reverse();
@@ -234,9 +234,9 @@ fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source,
     })
 }
 
-/// The id after which matches can begin: a delivery is created at most [`AHEAD`] before its event's timestamp.
+/// The id after which matches can begin: a delivery is created at most [`MAX_TIME_AHEAD`] before its event's timestamp.
 fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>) -> Uuid {
     let cursor = cursor.map_or(Uuid::max(), DeliveryId::as_uuid);
-    let Some(latest) = created_until.and_then(|until| until.checked_add(AHEAD)) else { return cursor };
+    let Some(latest) = created_until.and_then(|until| until.checked_add(MAX_TIME_AHEAD)) else { return cursor };
     cursor.min(DeliveryId::bound_at(latest))
 }

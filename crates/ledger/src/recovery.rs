@@ -129,17 +129,17 @@ pub struct RecoverableWebhook {
 
 rows! { RecoverableWebhook { id, tenant, is_recovering } }
 
-struct Counted {
+struct CountRow {
     looked_at: i64,
     count: i64,
 }
 
-rows! { Counted { looked_at, count } }
+rows! { CountRow { looked_at, count } }
 
 /// The count stops here: some tens of milliseconds, or a second or two for deliveries of certain outcomes.
-const COUNTED: i64 = 100_000;
+const MAX_COUNT: i64 = 100_000;
 
-const WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \
+const FIND_WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \
        EXISTS (SELECT FROM recoveries AS r WHERE r.webhook_id = w.id AND r.finished_at IS NULL) AS is_recovering \
      FROM webhooks AS w \
      WHERE w.deleted_at IS NULL AND ($1 IS NULL OR w.tenant_id = $1) \
@@ -208,25 +208,25 @@ impl Ledger {
         bodies: Duration,
     ) -> Result<Option<RecoverableCount>, LedgerError> {
         let own = webhooks::table.find(webhook.as_uuid()).filter(of(tenant));
-        let counted: Option<Counted> = self
+        let counted: Option<CountRow> = self
             .run("recoverable_count", async |conn| {
                 if !diesel::select(diesel::dsl::exists(own)).get_result::<bool>(conn).await? {
                     return Ok(None);
                 }
                 let ids = (first_kept(conn, bodies).await?, Uuid::max());
-                wanted.count(conn, webhook, ids, (COUNTED + 1, &wanted.outcomes)).await.map(Some)
+                wanted.count(conn, webhook, ids, (MAX_COUNT + 1, &wanted.outcomes)).await.map(Some)
             })
             .await?;
-        Ok(counted.map(|Counted { looked_at, count }| RecoverableCount {
-            count: count.min(COUNTED),
-            is_exact: looked_at <= COUNTED,
+        Ok(counted.map(|CountRow { looked_at, count }| RecoverableCount {
+            count: count.min(MAX_COUNT),
+            is_exact: looked_at <= MAX_COUNT,
         }))
     }
 
     /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. A webhook is left out
     /// while its deliveries are being cancelled.
     pub async fn recoverable_webhooks(&self, tenant: Option<TenantId>) -> Result<Vec<RecoverableWebhook>, LedgerError> {
-        let query = sql(WEBHOOKS).bind(tenant.map(TenantId::as_uuid));
+        let query = sql(FIND_WEBHOOKS).bind(tenant.map(TenantId::as_uuid));
         self.run("recoverable_webhooks", async |conn| query.load(conn).await).await
     }
 
@@ -264,7 +264,7 @@ impl NewRecovery {
         webhook: WebhookId,
         (first, end): (Uuid, Uuid),
         (most, outcomes): (i64, &[OutcomeClass]),
-    ) -> QueryResult<Counted> {
+    ) -> QueryResult<CountRow> {
         let count = sql(include_str!("recovery/count_recoverable.sql"))
             .bind(webhook.as_uuid())
             .bind(self.states())

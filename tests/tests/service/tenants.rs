@@ -15,7 +15,7 @@ use end_to_end::{
     system::{Options, Service, System, TestSystem, metric},
     wait::{SOON, eventually, until},
 };
-use ledger::{Actor, Erased, Ledger, SETTLING};
+use ledger::{Actor, Erased, Ledger, SETTLE_TIME};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -232,7 +232,7 @@ async fn refuses(system: &System, leaves: &Settled) {
         (minute, "SELECT 1", false, "run it again in 6h 59m"),
         (hours(7) - minute, "SELECT 1", false, "run it again in 1m"),
         (hours(7), brake, false, "dispatchers are braked"),
-        (SETTLING - Duration::from_secs(20), brake, true, "an event-ingest may still store"),
+        (SETTLE_TIME - Duration::from_secs(20), brake, true, "an event-ingest may still store"),
     ] {
         deleted_ago(system, leaves.tenant, ago).await;
         system.sql(sql).await;
@@ -304,7 +304,7 @@ async fn every_table_is_erased_or_keeps_nothing_of_a_tenant() {
 
 /// As if all webhooks were deleted so long ago that no ingest stores a delivery to them any more.
 async fn settled(system: &System, tenant: Uuid) {
-    deleted_ago(system, tenant, SETTLING).await;
+    deleted_ago(system, tenant, SETTLE_TIME).await;
 }
 
 async fn deleted_ago(system: &System, tenant: Uuid, ago: Duration) {

@@ -16,18 +16,18 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::{
-    http::{ApiError, Checked, Given, LISTED, Source, Violation, json},
+    http::{ApiError, Checked, Given, MAX_LISTED_VIOLATIONS, Source, Violation, json},
     sessions::SessionId,
     state::State,
 };
 
 /// How many characters of a field are shown again, and the bytes of what was shown at first.
-const LONGEST: usize = 2_500;
-const LONGEST_SHOWN: usize = 16 * 1024;
+const MAX_FIELD_CHARS: usize = 2_500;
+const MAX_SHOWN_BYTES: usize = 16 * 1024;
 
 /// The text that the token signs, before the tenant: a session may change its organization. The key is the id of the session
 /// that let the request pass.
-const WHAT: &[u8] = b"a form of the console";
+const TOKEN_PURPOSE: &[u8] = b"a form of the console";
 
 /// The fields of a form that carries the session's token. A handler takes it last.
 pub(super) struct Form(Fields);
@@ -68,14 +68,14 @@ impl Fields {
     pub(super) fn filled_in(&self, violations: Vec<Violation>) -> WebhookForm {
         let mut form = WebhookForm { faults: faults(violations), ..WebhookForm::default() };
         for (name, text) in &self.0 {
-            form.texts.entry(name.clone()).or_default().push(beginning(text.trim(), LONGEST));
+            form.texts.entry(name.clone()).or_default().push(beginning(text.trim(), MAX_FIELD_CHARS));
         }
         form
     }
 
     /// The settings of a webhook that the form showed at first.
     pub(super) fn shown(&self) -> WebhookSettings {
-        let shown = Some(self.first("shown")).filter(|text| text.len() <= LONGEST_SHOWN);
+        let shown = Some(self.first("shown")).filter(|text| text.len() <= MAX_SHOWN_BYTES);
         shown.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn faults(violations: Vec<Violation>) -> Vec<Fault> {
         };
         Fault { field, message: wrong.message }
     };
-    violations.into_iter().take(LISTED).map(fault).collect()
+    violations.into_iter().take(MAX_LISTED_VIOLATIONS).map(fault).collect()
 }
 
 pub(super) fn beginning(text: &str, most: usize) -> String {
@@ -137,7 +137,7 @@ fn signed(request: &HttpRequest, tenant: Option<TenantId>) -> Option<(hmac::Key,
     let extensions = request.extensions();
     let (id, admin) = (extensions.get::<SessionId>()?, extensions.get::<Actor>()?);
     let key = hmac::Key::new(hmac::HMAC_SHA256, id.expose().as_bytes());
-    Some((key, [WHAT, tenant.unwrap_or(admin.tenant).as_uuid().as_bytes()].concat()))
+    Some((key, [TOKEN_PURPOSE, tenant.unwrap_or(admin.tenant).as_uuid().as_bytes()].concat()))
 }
 
 fn check(request: &HttpRequest, token: &str, tenant: Option<TenantId>) -> Result<(), ApiError> {

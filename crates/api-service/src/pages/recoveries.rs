@@ -14,16 +14,16 @@ use super::{
     framed, html, see_other,
 };
 use crate::{
-    http::{Answer, ApiError, Caller, Checked, Id},
+    http::{ApiError, Caller, Checked, HandlerResult, Id},
     recoveries::{self, Beginning, request::of_form},
     webhooks,
 };
 
 /// The maximum of characters of a time that are shown again.
-const LONGEST_TIME: usize = 64;
+const MAX_TIME_CHARS: usize = 64;
 
 /// Answers with the form, and with the number of deliveries that a recovery would resend.
-pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> HandlerResult {
     let wanted = match asked.first("since") {
         "" => Ok(None),
         _ => of_form(&*asked).map(Some),
@@ -42,7 +42,7 @@ async fn page_of(
     let own = webhooks::known(caller, id).await?;
     let webhook = webhooks::find(caller, id).await?;
     let running = caller.ledger.recovery_running(own).await?;
-    let [since, until] = ["since", "until"].map(|field| beginning(form.first(field), LONGEST_TIME));
+    let [since, until] = ["since", "until"].map(|field| beginning(form.first(field), MAX_TIME_CHARS));
     let states = match &*since {
         "" => Recoverable::ALL.to_vec(),
         _ => {
@@ -58,7 +58,7 @@ async fn page_of(
 }
 
 /// Begins a recovery, or leads to the one that is running.
-pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
+pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> HandlerResult {
     match of_form(&*form) {
         Ok(wanted) => {
             Ok(match recoveries::begin(&caller, id, &wanted).await? {
@@ -87,7 +87,12 @@ fn is_of(recovery: &Recovery, wanted: &NewRecovery) -> bool {
 }
 
 /// Answers with the progress of a recovery.
-pub(super) async fn progress(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>, asked: Asked) -> Answer {
+pub(super) async fn progress(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    Id(id): Id<Uuid>,
+    asked: Asked,
+) -> HandlerResult {
     let (own, frame) = framed(&caller, webhook).await?;
     let recovery = caller.ledger.recovery_find(own, id).await?.ok_or(ApiError::NotFound)?;
     // A page that is refreshed every few seconds does not look at an attempt of each delivery.

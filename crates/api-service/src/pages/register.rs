@@ -11,20 +11,20 @@ use uuid::{Builder, Uuid};
 use super::{Asked, Fields, Form, done, html};
 use crate::{
     docs::RECEIVERS,
-    http::{Answer, ApiError, Caller},
+    http::{ApiError, Caller, HandlerResult},
     webhooks::{self, settings},
 };
 
 /// The longest time that a form of registration may be open.
-const OPEN: Duration = Duration::days(2);
+const MAX_FORM_AGE: Duration = Duration::days(2);
 
 /// Answers with the form that registers a webhook.
-pub(super) async fn form(_: Caller, asked: Asked) -> Answer {
+pub(super) async fn form(_: Caller, asked: Asked) -> HandlerResult {
     Ok(html(StatusCode::OK, WebhookForm::default().registration(&asked.frame, Uuid::now_v7())))
 }
 
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
-pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer {
+pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> HandlerResult {
     let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
     let settings = match settings::registration(&*form, &caller.rules) {
         Ok(settings) => settings,
@@ -86,5 +86,5 @@ fn is_recent(form: &Uuid) -> bool {
         let (seconds, _) = made.to_unix();
         OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()
     });
-    made.is_some_and(|made| (OffsetDateTime::now_utc() - made).abs() < OPEN)
+    made.is_some_and(|made| (OffsetDateTime::now_utc() - made).abs() < MAX_FORM_AGE)
 }

@@ -7,7 +7,7 @@ use console::{Done, Frame};
 use time::OffsetDateTime;
 
 use super::form::{Fields, token};
-use crate::http::{ApiError, Caller, list::LONGEST_QUERY};
+use crate::http::{ApiError, Caller, list::MAX_QUERY_BYTES};
 
 /// The frame of the page that is answered, and what its query string asks for.
 pub(super) struct Asked {
@@ -29,8 +29,8 @@ impl FromRequest for Asked {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let caller = Caller::from_request(request, payload).into_inner();
-        if request.query_string().len() > LONGEST_QUERY {
-            return future::ready(Err(ApiError::QueryTooLong(LONGEST_QUERY)));
+        if request.query_string().len() > MAX_QUERY_BYTES {
+            return future::ready(Err(ApiError::QueryTooLong(MAX_QUERY_BYTES)));
         }
         future::ready(caller.map(|caller| {
             let query = Fields::parse(request.query_string().as_bytes());

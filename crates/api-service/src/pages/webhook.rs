@@ -7,7 +7,7 @@ use ledger::{OwnWebhook, WebhookSettings};
 
 use super::{Asked, Form, done, form::Edited, html, see_other};
 use crate::{
-    http::{Answer, ApiError, Caller, Id},
+    http::{ApiError, Caller, HandlerResult, Id},
     webhooks,
 };
 
@@ -22,7 +22,7 @@ pub(super) async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook
 }
 
 /// Answers with a webhook's settings.
-pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> HandlerResult {
     let webhook = webhooks::find(&caller, id).await?;
     let (form, shown) = (WebhookForm::of(&webhook.settings), webhook.settings.clone());
     let page = Settings { webhook, form, shown, kept_days: caller.kept_days() };
@@ -30,7 +30,7 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked
 }
 
 /// Changes the settings that the form shows.
-pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
+pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> HandlerResult {
     let shown = form.shown();
     let edited = Edited::of(&form, &shown);
     match webhooks::change(&caller, id, |settings| webhooks::settings::change(&edited, &caller.rules, settings)).await {
@@ -44,13 +44,13 @@ pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, 
 }
 
 /// Pauses the webhook.
-pub(super) async fn pause(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> Answer {
+pub(super) async fn pause(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> HandlerResult {
     switch(&caller, id, false).await?;
     Ok(done(&Paths::webhook(id), Done::Paused))
 }
 
 /// Activates the webhook.
-pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> Answer {
+pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> HandlerResult {
     switch(&caller, id, true).await?;
     Ok(done(&Paths::webhook(id), Done::Activated))
 }
@@ -64,7 +64,7 @@ async fn switch(caller: &Caller, id: WebhookId, is_active: bool) -> Result<(), A
 }
 
 /// Cancels the waiting deliveries, once the form confirms that.
-pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> Answer {
+pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> HandlerResult {
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
@@ -73,7 +73,7 @@ pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) ->
 }
 
 /// Deletes the webhook, once the form confirms that. A webhook that is deleted already stays deleted.
-pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> Answer {
+pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> HandlerResult {
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }

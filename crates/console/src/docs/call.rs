@@ -102,7 +102,7 @@ impl<'a> Reference<'a> {
     fn header(&self, name: &str, header: &'a Value) -> Markup {
         html! {
             @if header.get("$ref").is_some() {
-                a href={ (self.address(super::SCHEMAS)) "#header-" (name) } { code { (name) } }
+                a href={ (self.address(super::SCHEMAS_PAGE)) "#header-" (name) } { code { (name) } }
             } @else {
                 code { (name) } " (" (inline(str(&header["description"]))) ")"
             }

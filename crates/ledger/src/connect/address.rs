@@ -25,9 +25,9 @@ pub struct LedgerConfig {
     pub max_connections: usize,
     /// The name of this process in `pg_stat_activity`.
     pub application_name: &'static str,
-    /// The time for which a call may hold a connection, from its first statement to its last. [`crate::PATIENCE`] unless a
+    /// The time for which a call may hold a connection, from its first statement to its last. [`crate::CALL_TIMEOUT`] unless a
     /// client waits.
-    pub patience: Duration,
+    pub call_timeout: Duration,
 }
 
 /// A connection string, read.

@@ -63,7 +63,7 @@ batch_statement! {
     include_str!("find_recorded.sql")
 }
 
-type Found = (Uuid, ProgressRow, bool);
+type RecordedRow = (Uuid, ProgressRow, bool);
 
 /// The constraint that a delivery violates that is gone (`record_attempts.sql`).
 const DELIVERY_IS_KNOWN: &str = "delivery_is_known";
@@ -176,8 +176,8 @@ impl Ledger {
             .await
         };
         let rows = self.run("records_find", find).await;
-        let rows: Vec<Found> = self.judged(&statement, rows).await?;
-        let read = |(id, progress, is_latest): Found| {
+        let rows: Vec<RecordedRow> = self.judged(&statement, rows).await?;
+        let read = |(id, progress, is_latest): RecordedRow| {
             let progress = read_progress(progress).map_err(unreadable)?;
             Ok((id.into(), if is_latest { Record::taken(&progress) } else { Record::Superseded(progress) }))
         };

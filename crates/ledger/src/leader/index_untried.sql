@@ -1,6 +1,6 @@
 -- Looks at the next deliveries from the cursor $1 to $2. Untried ones get their creation as their due time, and with it a
 -- place in the index of waiting deliveries. Moves the cursor to the last of these rows, or to $2 if there are no more: also
--- back to $2, after the clock was set back. Does nothing during a rebuild, which walks from the cursor.
+-- back to $2, after the clock was set back. Does nothing during a rebuild, which scans from the cursor.
 WITH chunk AS MATERIALIZED (
     SELECT id, state = 'pending' AND next_attempt_at IS NULL AS is_untried
     FROM deliveries WHERE id >= $1 AND id < $2 ORDER BY id LIMIT {rows}

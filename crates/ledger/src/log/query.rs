@@ -20,14 +20,14 @@ use super::{Delivery, DeliveryFilter};
 use crate::lists::known;
 
 /// Rows that one statement reads in some milliseconds: of the log, or of unsuccessful deliveries, each looked up.
-const LOOKED_AT: i64 = 2_000;
-const LOOKED_UP: i64 = 500;
+const STEP_ROWS: i64 = 2_000;
+const STEP_LOOKUPS: i64 = 500;
 
 /// Columns of a delivery.
-const LOG: &str =
+const LOG_COLUMNS: &str =
     "SELECT id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at, ";
 /// Columns of an unsuccessful delivery that may be gone. A row that does not match is not read.
-const LOOKED_UP_LOG: &str = "SELECT u.delivery_id AS id, coalesce(d.event_id, u.delivery_id) AS event_id, \
+const LOOKED_UP_COLUMNS: &str = "SELECT u.delivery_id AS id, coalesce(d.event_id, u.delivery_id) AS event_id, \
      coalesce(d.event_type, '') AS event_type, coalesce(d.is_test, false) AS is_test, coalesce(d.state, '') AS state, \
      coalesce(d.attempts, 0::smallint) AS attempts, coalesce(d.created_at, 'epoch'::timestamptz) AS created_at, \
      d.first_failed_at, d.next_attempt_at, ";
@@ -70,8 +70,8 @@ impl<'a> LogStep<'a> {
         let all_match = states.is_none() && filter.takes_all();
         let (unsuccessful, looked_at) = match source {
             Source::Log if all_match => (None, needed),
-            Source::Log => (None, LOOKED_AT),
-            Source::Unsuccessful(state) => (Some(state.into()), LOOKED_UP),
+            Source::Log => (None, STEP_ROWS),
+            Source::Unsuccessful(state) => (Some(state.into()), STEP_LOOKUPS),
         };
         let (event_type, most) = (filter.event_type.map(EventType::as_str), needed.saturating_add(1));
         Self { webhook, before, unsuccessful, states, event_type, filter, looked_at, most }
@@ -122,24 +122,24 @@ impl<'a> LogStep<'a> {
 
 impl QueryFragment<Pg> for LogStep<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        const NUMBERED: &str = " AS is_match, row_number() OVER () AS number FROM (SELECT ";
+        const NUMBERED_ROWS: &str = " AS is_match, row_number() OVER () AS number FROM (SELECT ";
         out.push_sql("SELECT id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, ");
         out.push_sql("next_attempt_at, is_match, number = ");
         out.push_bind_param::<BigInt, _>(&self.looked_at)?;
         out.push_sql(" AS is_end FROM (");
         if self.unsuccessful.is_none() {
-            out.push_sql(LOG);
+            out.push_sql(LOG_COLUMNS);
             out.push_sql("true");
             self.conditions(&mut out)?;
-            out.push_sql(NUMBERED);
+            out.push_sql(NUMBERED_ROWS);
             out.push_sql("* FROM deliveries");
             self.rows("id", &mut out)?;
             out.push_sql(") AS d");
         } else {
-            out.push_sql(LOOKED_UP_LOG);
+            out.push_sql(LOOKED_UP_COLUMNS);
             out.push_sql("d.id IS NOT NULL");
             self.conditions(&mut out)?;
-            out.push_sql(NUMBERED);
+            out.push_sql(NUMBERED_ROWS);
             out.push_sql("delivery_id FROM unsuccessful_deliveries");
             self.rows("delivery_id", &mut out)?;
             out.push_sql(

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Webhooks that one statement looks at.
-const WEBHOOKS: i64 = 1_000;
+const STEP_WEBHOOKS: i64 = 1_000;
 
 /// The result of a step through the webhooks with held jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Leader {
     /// When the database does not answer. The step can be taken again.
     pub async fn expiring_notify(&mut self, after: Uuid, age: Duration) -> Result<Expiring, LedgerError> {
         let notify =
-            sql(format!(include_str!("notify_expiring.sql"), rows = WEBHOOKS)).bind(after).bind(age.as_secs_f64());
+            sql(format!(include_str!("notify_expiring.sql"), rows = STEP_WEBHOOKS)).bind(after).bind(age.as_secs_f64());
         self.run("expiring_notify", async |conn| notify.get_result(conn).await).await
     }
 }

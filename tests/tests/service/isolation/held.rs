@@ -10,7 +10,7 @@ use end_to_end::{
     wait::{SOON, eventually, until},
 };
 use futures_util::future::join_all;
-use ledger::{Held, ReleaseRate};
+use ledger::{JobToHold, ReleaseRate};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -173,7 +173,7 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
     let webhook: Uuid = webhook.id.parse().unwrap();
     let release = ReleaseRate { batch: 1, pause: Duration::from_secs(3) };
     let hold = async |is_again| {
-        let job = Held {
+        let job = JobToHold {
             webhook: webhook.into(),
             delivery: delivery.into(),
             delivery_count: 0,
@@ -263,7 +263,7 @@ async fn more_jobs_than_a_statement_has_parameters_are_released_together() {
         );
         system.sql(&add).await;
     }
-    let ledger = system.ledger_as("wakes", 1).part(1, LONG).unwrap();
+    let ledger = system.ledger_as("wakes", 1).with_pool(1, LONG).unwrap();
     let step = ledger.jobs_release(u16::MAX).await.unwrap().unwrap();
     assert_eq!(step.deliveries as i64, OF_ONE + OF_OTHER);
 }
