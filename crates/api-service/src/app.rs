@@ -27,13 +27,13 @@ pub const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How the process divides its database connections. It has at least five (three with introspection): neither an
 /// unknown session nor a slow step may take the only one of its kind.
-struct Shares {
+struct ConnectionShares {
     requests: usize,
     sessions: usize,
     background: usize,
 }
 
-impl Shares {
+impl ConnectionShares {
     fn of(settings: &Settings) -> Self {
         let connections = settings.database.max_connections;
         let background = (connections / 4).max(2);
@@ -85,7 +85,7 @@ impl App {
     pub async fn granting(one_request: Duration, settings: &Settings) -> Result<Self, StartError> {
         let keys = connections::secret_keys(settings)?;
         settings.console.log_in()?;
-        let Shares { requests, sessions, background } = Shares::of(settings);
+        let ConnectionShares { requests, sessions, background } = ConnectionShares::of(settings);
         let background = connections::ledger_with(settings, PROCESS_NAME, background)?;
         let ledger = connections::part_of_ledger(&background, requests, one_request)?;
         let authentication = Authentication::new(settings, &background, sessions, one_request)?;

@@ -10,7 +10,7 @@ use actix_web::{
     http::header,
     web::{Bytes, Data, Path},
 };
-use console::Reference;
+use console::ApiReference;
 use ledger::WebhookLimits;
 use serde_json::{Value, json};
 use service_kit::settings::Limits;
@@ -49,7 +49,8 @@ pub(crate) struct Docs {
 impl Docs {
     pub(crate) fn new(limits: &Limits, most: WebhookLimits, has_console: bool) -> Self {
         let document = document(limits, most);
-        let reference = Reference { document: &document, posts: &posts::posts(), receivers: &RECEIVERS, has_console };
+        let reference =
+            ApiReference { document: &document, posts: &posts::posts(), receivers: &RECEIVERS, has_console };
         let pages = reference.pages().into_iter().map(|page| (page.name, page.html.into())).collect();
         Self { json: format!("{document:#}\n").into(), pages, asyncapi: asyncapi_text().into() }
     }

@@ -28,8 +28,8 @@ use actix_web::{
 use console::Done;
 
 use self::{
-    form::{Fields, Form},
-    request::Asked,
+    form::{Form, FormFields},
+    request::PageRequest,
     webhook::framed,
 };
 use crate::{

@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) attempt_timeout: Duration,
     pub(crate) console: service_kit::settings::Console,
     /// Why deliveries wait at present.
-    pub(crate) brake: watch::Receiver<Option<console::Brake>>,
+    pub(crate) brake: watch::Receiver<Option<console::BrakeCause>>,
 }
 
 /// The configurable rules for the fields of a body.
@@ -45,7 +45,7 @@ impl State {
         ledger: Ledger,
         wakes: Wakes,
         keys: SecretKeys,
-        brake: watch::Receiver<Option<console::Brake>>,
+        brake: watch::Receiver<Option<console::BrakeCause>>,
     ) -> Self {
         let limits = &settings.limits;
         let address_policy = settings.egress.address_policy();

@@ -14,7 +14,7 @@ const SCHEMAS_PAGE: &str = "schemas";
 
 /// The sources of the documentation.
 #[derive(Clone, Copy, Debug)]
-pub struct Reference<'a> {
+pub struct ApiReference<'a> {
     /// The OpenAPI document.
     pub document: &'a Value,
     /// The requests that receivers get.
@@ -46,13 +46,13 @@ pub struct DocsPage {
 }
 
 /// A call with its place in the document.
-struct Call<'a> {
+struct ApiCall<'a> {
     path: &'a str,
     method: &'a str,
     about: &'a Value,
 }
 
-impl<'a> Reference<'a> {
+impl<'a> ApiReference<'a> {
     /// Renders all pages.
     pub fn pages(&self) -> Vec<DocsPage> {
         let title = str(&self.document["info"]["title"]);
@@ -154,9 +154,9 @@ impl<'a> Reference<'a> {
         array(&self.document["tags"])
     }
 
-    fn calls(&self, tag: &'a Value) -> impl Iterator<Item = Call<'a>> {
+    fn calls(&self, tag: &'a Value) -> impl Iterator<Item = ApiCall<'a>> {
         let calls = members(&self.document["paths"])
-            .flat_map(|(path, calls)| members(calls).map(move |(method, about)| Call { path, method, about }));
+            .flat_map(|(path, calls)| members(calls).map(move |(method, about)| ApiCall { path, method, about }));
         calls.filter(move |call| call.about["tags"][0] == tag["name"])
     }
 

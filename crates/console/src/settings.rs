@@ -13,7 +13,7 @@ use crate::{
 
 /// The page.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SettingsPage {
     /// The webhook.
     pub webhook: Webhook,
     /// The form's fields.
@@ -25,7 +25,7 @@ pub struct Settings {
     pub kept_days: u64,
 }
 
-impl Settings {
+impl SettingsPage {
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
         let webhook = &self.webhook;

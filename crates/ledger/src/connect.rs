@@ -26,7 +26,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::connect::{
     address::{Address, LedgerConfig},
     hosts::{LatestHost, first_usable},
-    session::Sessions,
+    session::ServerSessions,
 };
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,12 +53,12 @@ pub(crate) async fn establish(
     address: &Address,
     process: &'static str,
     call_timeout: Duration,
-    (sessions, latest_host): (&Sessions, &LatestHost),
+    (sessions, latest_host): (&ServerSessions, &LatestHost),
 ) -> Result<AsyncPgConnection, ConnectionError> {
     async fn open<T>(
         settings: &Config,
         tls: T,
-        (sessions, latest_host): (&Sessions, &LatestHost),
+        (sessions, latest_host): (&ServerSessions, &LatestHost),
     ) -> Result<AsyncPgConnection, ConnectionError>
     where
         T: MakeTlsConnect<Socket> + Clone,

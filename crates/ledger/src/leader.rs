@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{
     connect::{
         pool::{Ledger, failed},
-        session::Mark,
+        session::SessionMark,
         timings::Timings,
     },
     error::LedgerError,
@@ -50,7 +50,7 @@ const SESSION_SETTINGS: &str = "SET lock_timeout = '500ms'; SET jit = off; SET w
 /// A process that may become the leader.
 pub struct Candidate {
     conn: AsyncPgConnection,
-    mark: Mark,
+    mark: SessionMark,
     timings: Timings,
 }
 
@@ -74,7 +74,7 @@ impl Ledger {
     /// Opens a connection for a leader, which does not count among the pool's. The server closes it after 20 s idle.
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
-        let mark = match Mark::replace(&mut conn, SESSION_SETTINGS).await {
+        let mark = match SessionMark::replace(&mut conn, SESSION_SETTINGS).await {
             Ok(mark) => mark,
             Err(error) => return Err(failed(error, &mut conn).await),
         };
@@ -175,7 +175,7 @@ impl Drop for Leader {
 
 /// Keeps the session from being idle for long, whatever the leader waits for, and checks that it is the one that holds
 /// the lock. Ends with the leader or the connection.
-async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, mark: Mark, lost: watch::Sender<bool>) {
+async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, mark: SessionMark, lost: watch::Sender<bool>) {
     loop {
         tokio::time::sleep(HEARTBEAT_INTERVAL).await;
         // The connection is held only during a beat, as it must be dropped with the leader.

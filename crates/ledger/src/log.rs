@@ -14,7 +14,7 @@ use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, Tenant
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use self::query::{LogRow, LogStep, Source};
+use self::query::{LogRow, LogSource, LogStep};
 use crate::{
     connect::pool::Ledger,
     delivery::bodies::with_bodies,
@@ -222,15 +222,15 @@ impl Ledger {
 
 /// Where to search, and which states to match there. A deleted webhook's waiting deliveries count as cancelled, whether
 /// or not they are marked so yet. `None` when nothing can match.
-fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source, Option<&'static [&'static str]>)> {
+fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(LogSource, Option<&'static [&'static str]>)> {
     use DeliveryState::{Cancelled, Dropped, Pending, Retrying, Skipped, Succeeded};
     Some(match (existence, state) {
-        (_, None) => (Source::Log, None),
+        (_, None) => (LogSource::Log, None),
         (Existence::Cancelling | Existence::Deleted, Some(Pending | Retrying)) => return None,
-        (Existence::Cancelling, Some(Cancelled)) => (Source::Log, Some(&["pending", "retrying", "cancelled"])),
-        (_, Some(Pending)) => (Source::Log, Some(&["pending"])),
-        (_, Some(Succeeded)) => (Source::Log, Some(&["succeeded"])),
-        (_, Some(state @ (Retrying | Dropped | Cancelled | Skipped))) => (Source::Unsuccessful(state), None),
+        (Existence::Cancelling, Some(Cancelled)) => (LogSource::Log, Some(&["pending", "retrying", "cancelled"])),
+        (_, Some(Pending)) => (LogSource::Log, Some(&["pending"])),
+        (_, Some(Succeeded)) => (LogSource::Log, Some(&["succeeded"])),
+        (_, Some(state @ (Retrying | Dropped | Cancelled | Skipped))) => (LogSource::Unsuccessful(state), None),
     })
 }
 

@@ -61,7 +61,7 @@ impl Relay {
 
     async fn publish_outbox(&self, shutdown: &CancellationToken) {
         let mut outage_log = OutageLog::default();
-        while woken(&self.wakes.jobs, POLL_INTERVAL, shutdown).await {
+        while wait_for_wake(&self.wakes.jobs, POLL_INTERVAL, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
                 let leased = self.ledger.outbox_lease(BATCH_JOBS).await;
                 let Some(batch) = outage_log.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
@@ -95,7 +95,7 @@ impl Relay {
     async fn steps(&self, work: TaskKind, poke: &Notify, shutdown: &CancellationToken) {
         let rate = work.rate(self.recover_per_second);
         let (mut outage_log, mut wait, mut last_tenant) = (OutageLog::default(), work.poll_interval(), None);
-        while woken(poke, wait, shutdown).await {
+        while wait_for_wake(poke, wait, shutdown).await {
             wait = work.poll_interval();
             while !shutdown.is_cancelled() {
                 let step = self.step(work, rate, &mut last_tenant).await;
@@ -204,7 +204,7 @@ impl StepRate {
 }
 
 /// Waits for a wake-up or `at_the_latest`. `false` at the shutdown.
-async fn woken(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationToken) -> bool {
+async fn wait_for_wake(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationToken) -> bool {
     tokio::select! {
         biased;
         () = shutdown.cancelled() => false,
@@ -216,18 +216,18 @@ async fn woken(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationTo
 /// Logs a database outage once, not at every query.
 #[derive(Default)]
 struct OutageLog {
-    is_away: bool,
+    is_unavailable: bool,
 }
 
 impl OutageLog {
     fn of<T>(&mut self, what: &str, result: Result<T, LedgerError>) -> Option<T> {
         match result {
             Ok(value) => {
-                self.is_away = false;
+                self.is_unavailable = false;
                 Some(value)
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.is_away, true) {
+                if !std::mem::replace(&mut self.is_unavailable, true) {
                     tracing::warn!(
                         error = &error as &dyn Error,
                         "the ledger could not be asked for {what}; trying again"
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_is_the_rate_in_a_few_steps_a_second() {
+    fn a_step_rate_is_the_rate_in_a_few_steps_a_second() {
         for rate in [1, 3, 20, 200, 999, 20_000, u16::MAX] {
             let StepRate { most, pause } = StepRate::of(rate);
             assert!((1..=MAX_STEP_DELIVERIES).contains(&most), "{rate}");

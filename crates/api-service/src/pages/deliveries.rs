@@ -11,7 +11,7 @@ use console::{Deliveries, DeliveryDetails, Done, LogQuery, Paths, Range, Webhook
 use domain::{DeliveryId, WebhookId};
 use ledger::DeliveryFilter;
 
-use super::{Asked, Form, done, form::faults, framed, html, stats};
+use super::{Form, PageRequest, done, form::faults, framed, html, stats};
 use crate::{
     deliveries::{self, SEARCH_BUDGET, test_delivery},
     http::{
@@ -25,7 +25,7 @@ use crate::{
 const PAGE_DELIVERIES: u16 = 40;
 
 /// Answers with a webhook: its health, its statistics and its log.
-pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> HandlerResult {
+pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let (own, webhook) = framed(&caller, id).await?;
     let range = Range::read(asked.first("range")).unwrap_or_default();
     let stats = match &webhook {
@@ -77,7 +77,7 @@ pub(super) async fn delivery(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     Id(id): Id<DeliveryId>,
-    asked: Asked,
+    asked: PageRequest,
 ) -> HandlerResult {
     let (own, webhook) = framed(&caller, webhook).await?;
     let found = deliveries::find(&caller, own, id).await?;

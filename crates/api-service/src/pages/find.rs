@@ -4,14 +4,14 @@ use actix_web::http::StatusCode;
 use console::{Find, Paths, SearchResult};
 use uuid::Uuid;
 
-use super::{Asked, html, see_other};
+use super::{PageRequest, html, see_other};
 use crate::{
     events::{self, explanation},
     http::{ApiError, Caller, HandlerResult},
 };
 
 /// Answers with the fate of an event, or leads to the page of a delivery or a webhook.
-pub(super) async fn find(caller: Caller, asked: Asked) -> HandlerResult {
+pub(super) async fn find(caller: Caller, asked: PageRequest) -> HandlerResult {
     let id = asked.first("id");
     let found = match Uuid::try_parse(id) {
         _ if id.is_empty() => SearchResult::Nothing,

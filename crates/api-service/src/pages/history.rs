@@ -5,7 +5,7 @@ use console::{History, NoticeList, Paths, WebhookFrame};
 use domain::WebhookId;
 use ledger::Page;
 
-use super::{Asked, framed, html};
+use super::{PageRequest, framed, html};
 use crate::{
     http::{ApiError, Caller, Cursors, HandlerResult, Id, cut},
     webhooks,
@@ -15,7 +15,7 @@ use crate::{
 const PAGE_ENTRIES: u16 = 20;
 
 /// Answers with the history of a webhook and its notices. The history of a deleted webhook is there for longer than the rest.
-pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> HandlerResult {
+pub(super) async fn history(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let webhook = match framed(&caller, id).await {
         Ok((_, webhook)) => webhook,
         Err(ApiError::NotFound) => WebhookFrame::Expired(webhooks::deleted(&caller, id).await?),

@@ -17,7 +17,7 @@ use ledger::{NewSession, Session, SessionHash};
 use time::{Duration, OffsetDateTime};
 use url::form_urlencoded;
 
-use super::{Fields, html, refresh::is_refresh, see_other};
+use super::{FormFields, html, refresh::is_refresh, see_other};
 use crate::{
     http::{ApiError, HandlerResult, list::MAX_QUERY_BYTES},
     sessions::{self, ADMIN, Authentication, Target, cookie},
@@ -86,7 +86,7 @@ pub(super) async fn log_in(
     state: Data<State>,
     authentication: Data<Authentication>,
     request: HttpRequest,
-    fields: Fields,
+    fields: FormFields,
 ) -> HandlerResult {
     authentication.refuse_cross_site(&request)?;
     if state.console.login_url.is_some() {
@@ -125,7 +125,7 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
 
 /// Ends every session that the cookies name, and deletes the console's cookie. Any session that is left would log its user
 /// in again.
-pub(super) async fn log_out(state: Data<State>, request: HttpRequest, fields: Fields) -> HandlerResult {
+pub(super) async fn log_out(state: Data<State>, request: HttpRequest, fields: FormFields) -> HandlerResult {
     fields.check_of_any_organization(&request)?;
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);

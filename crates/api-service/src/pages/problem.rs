@@ -63,7 +63,7 @@ pub(crate) fn render(error: &ApiError, request: &HttpRequest, request_id: &str) 
         WayOut::LogIn => "Log in again",
         _ => status.canonical_reason().unwrap_or("Error"),
     };
-    console::Problem { title, detail: &detail(error, request.path()), tenant, request_id, way_out }.render()
+    console::ProblemPage { title, detail: &detail(error, request.path()), tenant, request_id, way_out }.render()
 }
 
 /// What is wrong, for who knows nothing of the API.

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use actix_web::http::StatusCode;
-use console::{Done, Paths, Progress, RecoverForm, WebhookFrame};
+use console::{Done, Paths, RecoverForm, RecoveryProgress, WebhookFrame};
 use domain::{DeliveryId, WebhookId};
 use ledger::{NewRecovery, Recoverable, Recovery};
 use uuid::Uuid;
 
 use super::{
-    Asked, Fields, Form, done,
+    Form, FormFields, PageRequest, done,
     form::{beginning, faults},
     framed, html, see_other,
 };
@@ -23,7 +23,7 @@ use crate::{
 const MAX_TIME_CHARS: usize = 64;
 
 /// Answers with the form, and with the number of deliveries that a recovery would resend.
-pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> HandlerResult {
+pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let wanted = match asked.first("since") {
         "" => Ok(None),
         _ => of_form(&*asked).map(Some),
@@ -36,7 +36,7 @@ pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) ->
 async fn page_of(
     caller: &Caller,
     id: WebhookId,
-    form: &Fields,
+    form: &FormFields,
     wanted: Checked<Option<NewRecovery>>,
 ) -> Result<RecoverForm, ApiError> {
     let own = webhooks::known(caller, id).await?;
@@ -58,7 +58,7 @@ async fn page_of(
 }
 
 /// Begins a recovery, or leads to the one that is running.
-pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> HandlerResult {
+pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest, form: Form) -> HandlerResult {
     match of_form(&*form) {
         Ok(wanted) => {
             Ok(match recoveries::begin(&caller, id, &wanted).await? {
@@ -91,7 +91,7 @@ pub(super) async fn progress(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     Id(id): Id<Uuid>,
-    asked: Asked,
+    asked: PageRequest,
 ) -> HandlerResult {
     let (own, frame) = framed(&caller, webhook).await?;
     let recovery = caller.ledger.recovery_find(own, id).await?.ok_or(ApiError::NotFound)?;
@@ -106,5 +106,5 @@ pub(super) async fn progress(
         (WebhookFrame::Live(_), None) if is_of_all_outcomes => Some(recoveries::count(&caller, webhook, &rest).await?),
         _ => None,
     };
-    Ok(html(StatusCode::OK, Progress { webhook: frame, recovery, left }.render(&asked.frame)))
+    Ok(html(StatusCode::OK, RecoveryProgress { webhook: frame, recovery, left }.render(&asked.frame)))
 }

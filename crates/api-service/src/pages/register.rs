@@ -1,14 +1,14 @@
 //! The registration of a webhook.
 
 use actix_web::{HttpResponse, http::StatusCode};
-use console::{Done, Fault, Frame, Paths, Registered, WebhookForm};
+use console::{Done, FieldFault, Frame, Paths, RegisteredWebhook, WebhookForm};
 use domain::{WebhookId, visible};
 use ledger::{Actor, Webhook};
 use ring::digest::{SHA256, digest};
 use time::{Duration, OffsetDateTime};
 use uuid::{Builder, Uuid};
 
-use super::{Asked, Fields, Form, done, html};
+use super::{Form, FormFields, PageRequest, done, html};
 use crate::{
     docs::RECEIVERS,
     http::{ApiError, Caller, HandlerResult},
@@ -19,12 +19,12 @@ use crate::{
 const MAX_FORM_AGE: Duration = Duration::days(2);
 
 /// Answers with the form that registers a webhook.
-pub(super) async fn form(_: Caller, asked: Asked) -> HandlerResult {
+pub(super) async fn form(_: Caller, asked: PageRequest) -> HandlerResult {
     Ok(html(StatusCode::OK, WebhookForm::default().registration(&asked.frame, Uuid::now_v7())))
 }
 
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
-pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> HandlerResult {
+pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> HandlerResult {
     let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
     let settings = match settings::registration(&*form, &caller.rules) {
         Ok(settings) => settings,
@@ -37,7 +37,7 @@ pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Handle
     let id = id_of_form(&caller.admin, number);
     match webhooks::register(&caller, id, settings).await {
         Ok((webhook, secret)) => {
-            let page = Registered { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
+            let page = RegisteredWebhook { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
         Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
@@ -56,9 +56,9 @@ pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Handle
 }
 
 /// Answers with a form that has registered a webhook and was filled in anew, with another number.
-fn filled_in_anew(frame: &Frame, form: &Fields, registered: &str) -> HttpResponse {
+fn filled_in_anew(frame: &Frame, form: &FormFields, registered: &str) -> HttpResponse {
     let mut again = form.filled_in(Vec::new());
-    again.faults.push(Fault {
+    again.faults.push(FieldFault {
         field: String::new(),
         message: format!(
             "This form has registered the webhook {} already. Press Register to register this one too.",

@@ -6,24 +6,24 @@ use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use console::{Done, Frame};
 use time::OffsetDateTime;
 
-use super::form::{Fields, token};
+use super::form::{FormFields, token};
 use crate::http::{ApiError, Caller, list::MAX_QUERY_BYTES};
 
 /// The frame of the page that is answered, and what its query string asks for.
-pub(super) struct Asked {
+pub(super) struct PageRequest {
     pub(super) frame: Frame,
-    query: Fields,
+    query: FormFields,
 }
 
-impl Deref for Asked {
-    type Target = Fields;
+impl Deref for PageRequest {
+    type Target = FormFields;
 
-    fn deref(&self) -> &Fields {
+    fn deref(&self) -> &FormFields {
         &self.query
     }
 }
 
-impl FromRequest for Asked {
+impl FromRequest for PageRequest {
     type Error = ApiError;
     type Future = future::Ready<Result<Self, ApiError>>;
 
@@ -33,7 +33,7 @@ impl FromRequest for Asked {
             return future::ready(Err(ApiError::QueryTooLong(MAX_QUERY_BYTES)));
         }
         future::ready(caller.map(|caller| {
-            let query = Fields::parse(request.query_string().as_bytes());
+            let query = FormFields::parse(request.query_string().as_bytes());
             let (user, token) = (caller.admin.user.clone(), token(request).unwrap_or_default());
             let logs_out = caller.console.login_url.is_none();
             let brake = *caller.brake.borrow();

@@ -1,11 +1,11 @@
 //! One webhook: the frame of its pages, its settings, and the forms that pause, activate, cancel and delete.
 
 use actix_web::http::StatusCode;
-use console::{Done, Paths, Settings, WebhookForm, WebhookFrame};
+use console::{Done, Paths, SettingsPage, WebhookForm, WebhookFrame};
 use domain::WebhookId;
 use ledger::{OwnWebhook, WebhookSettings};
 
-use super::{Asked, Form, done, form::Edited, html, see_other};
+use super::{Form, PageRequest, done, form::Edited, html, see_other};
 use crate::{
     http::{ApiError, Caller, HandlerResult, Id},
     webhooks,
@@ -22,21 +22,21 @@ pub(super) async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook
 }
 
 /// Answers with a webhook's settings.
-pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> HandlerResult {
+pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let webhook = webhooks::find(&caller, id).await?;
     let (form, shown) = (WebhookForm::of(&webhook.settings), webhook.settings.clone());
-    let page = Settings { webhook, form, shown, kept_days: caller.kept_days() };
+    let page = SettingsPage { webhook, form, shown, kept_days: caller.kept_days() };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
 /// Changes the settings that the form shows.
-pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> HandlerResult {
+pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest, form: Form) -> HandlerResult {
     let shown = form.shown();
     let edited = Edited::of(&form, &shown);
     match webhooks::change(&caller, id, |settings| webhooks::settings::change(&edited, &caller.rules, settings)).await {
         Err(ApiError::Fields(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
-            let page = Settings { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
+            let page = SettingsPage { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
         changed => changed.map(|_| done(&Paths::of_webhook(id, "settings"), Done::Changed)),

@@ -6,14 +6,14 @@ use actix_web::http::StatusCode;
 use console::{Bar, Deleted, Health, Listed, Paths, Range, Webhooks};
 use ledger::{Page, Webhook};
 
-use super::{Asked, html, stats};
+use super::{PageRequest, html, stats};
 use crate::{
     http::{ApiError, Caller, Cursors, HandlerResult, cut},
     stats::steps,
 };
 
 /// Answers with the list of webhooks, the worst first.
-pub(super) async fn list(caller: Caller, asked: Asked) -> HandlerResult {
+pub(super) async fn list(caller: Caller, asked: PageRequest) -> HandlerResult {
     let mut found = caller.ledger.webhooks_all(caller.admin.tenant).await?;
     let mut by_health: Vec<(Health, u64)> = Vec::new();
     found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.settings.name.to_lowercase()));
@@ -39,7 +39,7 @@ pub(super) async fn list(caller: Caller, asked: Asked) -> HandlerResult {
 }
 
 /// Adds the attempts of the last 24 hours to webhooks.
-async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {
+async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &PageRequest) -> Result<Vec<Listed>, ApiError> {
     let period = stats::period(Range::Day, asked.frame.now);
     let ids: Vec<_> = shown.iter().map(|webhook| webhook.id).collect();
     let counts = caller.ledger.stats_by_webhook(caller.admin.tenant, &ids, (period.from, period.until)).await?;
@@ -66,7 +66,7 @@ async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Resu
 }
 
 /// Answers with the deleted webhooks, the latest first.
-pub(super) async fn list_deleted(caller: Caller, asked: Asked) -> HandlerResult {
+pub(super) async fn list_deleted(caller: Caller, asked: PageRequest) -> HandlerResult {
     let cursors = Cursors::of(Paths::DELETED);
     let page = Page { after: cursors.read(asked.first("cursor")), limit: Deleted::MAX_LISTED + 1 };
     let found = caller.ledger.deleted_webhooks(caller.admin.tenant, page).await?;

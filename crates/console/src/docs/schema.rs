@@ -3,12 +3,12 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::{Reference, SCHEMAS_PAGE, array, inline, members, paragraphs, str};
+use super::{ApiReference, SCHEMAS_PAGE, array, inline, members, paragraphs, str};
 
 /// The known values of a set to which later versions may add some. Generated clients break at `enum` then.
 const OPEN_ENUM: &str = "x-extensible-enum";
 
-impl<'a> Reference<'a> {
+impl<'a> ApiReference<'a> {
     /// The content of the page with all schemas, and with the headers of answers.
     pub(super) fn schemas(&self) -> Markup {
         let components = &self.document["components"];

@@ -25,7 +25,7 @@ use crate::{
         establish,
         hosts::LatestHost,
         is_read_only, password_failure,
-        session::{self, Sessions},
+        session::{self, ServerSessions},
         tenant_queue::{TenantPermit, TenantQueue},
         timings::Timings,
         tls_failure,
@@ -52,7 +52,7 @@ pub struct Ledger {
 #[derive(Default)]
 pub(crate) struct Context {
     pools: Mutex<Vec<Pool<AsyncPgConnection>>>,
-    sessions: Arc<Sessions>,
+    sessions: Arc<ServerSessions>,
     pub(crate) latest_host: Arc<LatestHost>,
     timings: Timings,
 }

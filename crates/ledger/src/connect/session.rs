@@ -28,9 +28,9 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The mark of one session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark(Uuid);
+pub(crate) struct SessionMark(Uuid);
 
-impl Mark {
+impl SessionMark {
     fn new() -> Self {
         Self(Uuid::new_v4())
     }
@@ -75,12 +75,12 @@ pub(crate) fn is_shared(error: &Error) -> bool {
 
 /// What the connections of one process know together.
 #[derive(Default)]
-pub(crate) struct Sessions {
+pub(crate) struct ServerSessions {
     /// When a second connection has found no mark while the first one was idle.
     were_own: Mutex<Option<Instant>>,
 }
 
-impl Sessions {
+impl ServerSessions {
     /// Marks the session of a new connection, to which nothing was said yet, and looks for the mark from a second
     /// connection, unless that was done just now. A pooler that lends by transaction gives it the session of the first
     /// one, which is idle. Another client may be quicker, but it finds the mark too.
@@ -121,12 +121,12 @@ async fn probe<T: MakeTlsConnect<Socket>>(settings: &Config, tls: T) -> Result<(
 }
 
 /// Marks a session unless it is marked already.
-async fn mark<S, T>(client: &Client, driver: &mut Connection<S, T>) -> Result<Mark, ConnectionError>
+async fn mark<S, T>(client: &Client, driver: &mut Connection<S, T>) -> Result<SessionMark, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let mark = Mark::new();
+    let mark = SessionMark::new();
     let unmarked = refuse_if(&format!("current_setting('{MARK_SETTING}', true) <> ''"));
     send_statements(client, driver, &format!("{unmarked}; {}", mark.set())).await?;
     Ok(mark)

@@ -46,7 +46,7 @@ pub struct Resealed {
     /// Secrets that do not open.
     pub unopened: Vec<Unopened>,
     /// The cursor of the next step. `None` at the end.
-    pub reached: Option<WebhookId>,
+    pub cursor: Option<WebhookId>,
 }
 
 /// A secret that does not open. It stays as it is.
@@ -102,7 +102,7 @@ impl Ledger {
     }
 
     /// Takes a step: reads up to two hundred secrets after `after` that the first key does not seal, and reseals with
-    /// it those of other configured keys. Does not touch a secret that changes meanwhile; `reached` then repeats the
+    /// it those of other configured keys. Does not touch a secret that changes meanwhile; `cursor` then repeats the
     /// step.
     ///
     /// # Errors
@@ -137,9 +137,9 @@ impl Ledger {
         let resealed: Vec<(Uuid,)> = resealed;
         if resealed.len() < tried {
             unopened.clear();
-            return Ok(Resealed { resealed: resealed.len() as u64, unopened, reached: Some(after.into()) });
+            return Ok(Resealed { resealed: resealed.len() as u64, unopened, cursor: Some(after.into()) });
         }
-        Ok(Resealed { resealed: tried as u64, unopened, reached: last })
+        Ok(Resealed { resealed: tried as u64, unopened, cursor: last })
     }
 }
 
