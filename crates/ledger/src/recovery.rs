@@ -12,7 +12,7 @@ use diesel::{
     sql_types::Text,
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, time_text};
+use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, parse_name, time_text};
 use serde_json::json;
 use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
@@ -23,7 +23,6 @@ use crate::{
     connect::pool::Ledger,
     error::LedgerError,
     history::{Action, Actor, add_history},
-    lists::named,
     statement::{rows, sql},
     tables::{recoveries, webhooks},
     webhook::{OwnWebhook, cancellation::is_cancelling, lock, of},
@@ -51,7 +50,7 @@ impl Recoverable {
 
 impl FromSql<Text, Pg> for Recoverable {
     fn from_sql(name: PgValue<'_>) -> deserialize::Result<Self> {
-        named(&name)
+        parse_name(&name)
     }
 }
 
