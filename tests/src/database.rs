@@ -74,7 +74,7 @@ async fn migrate(url: &str) {
         tls: Default::default(),
         max_connections: 1,
         application_name: "template of tests",
-        patience: ledger::PATIENCE,
+        call_timeout: ledger::CALL_TIMEOUT,
     };
     let ledger = Ledger::new(&config).expect("the URL is good");
     ledger.migrate().await.expect("the database can be migrated");

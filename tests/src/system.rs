@@ -74,7 +74,7 @@ impl Options {
     /// The API gives a call's statement a second, as in production.
     #[must_use]
     pub fn impatient(mut self) -> Self {
-        self.one_request = api_service::ONE_REQUEST;
+        self.one_request = api_service::REQUEST_CALL_TIMEOUT;
         self
     }
 
@@ -262,7 +262,7 @@ impl System {
             tls: Default::default(),
             max_connections: 2,
             application_name: "tests",
-            patience: ledger::PATIENCE,
+            call_timeout: ledger::CALL_TIMEOUT,
         };
         let ledger = Ledger::new(&config).expect("the URL is good");
         let names = Names::new(&prefix, &format!("{prefix}.business"));
@@ -309,8 +309,8 @@ impl System {
     /// The ledger with its own connections, known to the server by `application_name`.
     #[must_use]
     pub fn ledger_as(&self, application_name: &'static str, max_connections: usize) -> Ledger {
-        let (url, tls, patience) = (self.database_url.clone(), Default::default(), ledger::PATIENCE);
-        let config = LedgerConfig { url, password_file: None, tls, max_connections, application_name, patience };
+        let (url, tls, call_timeout) = (self.database_url.clone(), Default::default(), ledger::CALL_TIMEOUT);
+        let config = LedgerConfig { url, password_file: None, tls, max_connections, application_name, call_timeout };
         Ledger::new(&config).expect("the URL is good")
     }
 
@@ -490,7 +490,7 @@ impl System {
     /// The generations that the ledger knows. Each has a queue that stands for the broker's disk.
     pub async fn generations(&self) -> Vec<Uuid> {
         let url = self.database_url.clone();
-        let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuilding FROM broker_generation) AS all_of \
+        let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuild_id FROM broker_generation) AS all_of \
                     WHERE id IS NOT NULL";
         let rows = tokio::spawn(async move { sql(&url, read).await }).await.unwrap_or_default();
         rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect()

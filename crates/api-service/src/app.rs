@@ -19,21 +19,21 @@ use crate::{
     state::State,
 };
 
-const PROCESS: &str = "api-service";
+const PROCESS_NAME: &str = "api-service";
 const OPS_PORT: u16 = 9081;
 
 /// How long a request's database call may hold its connection.
-pub const ONE_REQUEST: Duration = Duration::from_secs(1);
+pub const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How the process divides its database connections. It has at least five (three with introspection): neither an
 /// unknown session nor a slow step may take the only one of its kind.
-struct Shares {
+struct ConnectionShares {
     requests: usize,
     sessions: usize,
     background: usize,
 }
 
-impl Shares {
+impl ConnectionShares {
     fn of(settings: &Settings) -> Self {
         let connections = settings.database.max_connections;
         let background = (connections / 4).max(2);
@@ -75,7 +75,7 @@ impl App {
     /// # Errors
     /// [`StartError`], which names the setting.
     pub async fn build(settings: &Settings) -> Result<Self, StartError> {
-        Self::granting(ONE_REQUEST, settings).await
+        Self::granting(REQUEST_CALL_TIMEOUT, settings).await
     }
 
     /// Like [`App::build`]. A request's database call may hold its connection for `one_request`.
@@ -85,11 +85,11 @@ impl App {
     pub async fn granting(one_request: Duration, settings: &Settings) -> Result<Self, StartError> {
         let keys = connections::secret_keys(settings)?;
         settings.console.log_in()?;
-        let Shares { requests, sessions, background } = Shares::of(settings);
-        let background = connections::ledger_with(settings, PROCESS, background)?;
+        let ConnectionShares { requests, sessions, background } = ConnectionShares::of(settings);
+        let background = connections::ledger_with(settings, PROCESS_NAME, background)?;
         let ledger = connections::part_of_ledger(&background, requests, one_request)?;
         let authentication = Authentication::new(settings, &background, sessions, one_request)?;
-        let foundation = Foundation::build(settings, PROCESS, OPS_PORT, background).await?;
+        let foundation = Foundation::build(settings, PROCESS_NAME, OPS_PORT, background).await?;
         let (listener, address) = listen("api.listen", settings.api.listen).await?;
         let settings = settings.clone();
         Ok(Self { foundation, settings, ledger, keys, authentication, listener, address })

@@ -11,7 +11,7 @@ use ledger::{Attempt, Delivery, DeliveryFilter, OwnWebhook, Resend};
 use serde_json::{Value, json};
 
 use crate::{
-    http::{Answer, ApiError, Body, Caller, Id, List, Query},
+    http::{ApiError, Body, Caller, HandlerResult, Id, List, Query},
     webhooks,
 };
 
@@ -32,7 +32,7 @@ pub(crate) async fn list(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Query<DeliveryId, DeliveryFilter>, ApiError>,
-) -> Answer {
+) -> HandlerResult {
     let webhook = webhooks::known(&caller, webhook).await?;
     let Query(page, filter, cursors) = query?;
     let page = caller.ledger.delivery_list(webhook, filter, page, SEARCH_BUDGET).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn list(
 }
 
 /// Answers with one delivery, its request and every attempt.
-pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> Answer {
+pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> HandlerResult {
     let webhook = webhooks::known(&caller, webhook).await?;
     let Detail { delivery, body, attempts } = find(&caller, webhook, id).await?;
     let mut detail = view(webhook.id(), &delivery, body.is_some());
@@ -79,7 +79,7 @@ pub(crate) async fn post_resend(
     Id(webhook): Id<WebhookId>,
     Id(id): Id<DeliveryId>,
     Body(()): Body<()>,
-) -> Answer {
+) -> HandlerResult {
     Ok(accepted(webhook, &resend(&caller, webhook, id).await?))
 }
 
@@ -134,7 +134,7 @@ fn attempt(attempt: &Attempt) -> Value {
         "outcome": attempt.outcome.as_str(),
         "status": attempt.status,
         "error": attempt.error,
-        "response_body": String::from_utf8_lossy(&attempt.answer_head),
+        "response_body": String::from_utf8_lossy(&attempt.response_body),
         "signed_at": written(attempt.signed_at),
     })
 }

@@ -10,12 +10,12 @@ use actix_web::{
     http::header,
     web::{Bytes, Data, Path},
 };
-use console::Reference;
-use ledger::Most;
+use console::ApiReference;
+use ledger::WebhookLimits;
 use serde_json::{Value, json};
 use service_kit::settings::Limits;
 
-use crate::http::{Answer, ApiError};
+use crate::http::{ApiError, HandlerResult};
 
 /// Code that receives deliveries: the very files that the tests run.
 pub(crate) const RECEIVERS: [(&str, &str); 8] = [
@@ -47,16 +47,17 @@ pub(crate) struct Docs {
 }
 
 impl Docs {
-    pub(crate) fn new(limits: &Limits, most: Most, has_console: bool) -> Self {
+    pub(crate) fn new(limits: &Limits, most: WebhookLimits, has_console: bool) -> Self {
         let document = document(limits, most);
-        let reference = Reference { document: &document, posts: &posts::posts(), receivers: &RECEIVERS, has_console };
+        let reference =
+            ApiReference { document: &document, posts: &posts::posts(), receivers: &RECEIVERS, has_console };
         let pages = reference.pages().into_iter().map(|page| (page.name, page.html.into())).collect();
         Self { json: format!("{document:#}\n").into(), pages, asyncapi: asyncapi_text().into() }
     }
 }
 
 /// The committed OpenAPI document, with this version and the limits that are in force.
-fn document(limits: &Limits, most: Most) -> Value {
+fn document(limits: &Limits, most: WebhookLimits) -> Value {
     // The tests show that the text is JSON, and that each place exists.
     let mut document: Value =
         serde_json::from_str(include_str!("../../../proto-schemas/openapi.json")).unwrap_or_default();
@@ -82,7 +83,7 @@ fn asyncapi_text() -> String {
 }
 
 /// The pages need their style sheet and nothing else: no script, no other server.
-const POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
+const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
 
 /// `GET /api/v1/openapi.json`
 pub(crate) async fn openapi(docs: Data<Docs>) -> HttpResponse {
@@ -95,26 +96,26 @@ pub(crate) async fn asyncapi(docs: Data<Docs>) -> HttpResponse {
 }
 
 /// `GET /api/v1/schemas/{file}`
-pub(crate) async fn schema(file: Path<String>) -> Answer {
+pub(crate) async fn schema(file: Path<String>) -> HandlerResult {
     let (_, schema) = SCHEMAS.into_iter().find(|(name, _)| *name == *file).ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/schema+json")).body(schema))
 }
 
 /// `GET /api/v1/docs/`
-pub(crate) async fn overview(docs: Data<Docs>) -> Answer {
+pub(crate) async fn overview(docs: Data<Docs>) -> HandlerResult {
     html(&docs, "")
 }
 
 /// `GET /api/v1/docs/{page}/`
-pub(crate) async fn page(docs: Data<Docs>, name: Path<String>) -> Answer {
+pub(crate) async fn page(docs: Data<Docs>, name: Path<String>) -> HandlerResult {
     html(&docs, &name)
 }
 
-fn html(docs: &Docs, name: &str) -> Answer {
+fn html(docs: &Docs, name: &str) -> HandlerResult {
     let page = docs.pages.get(name).ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((header::CONTENT_SECURITY_POLICY, SECURITY_POLICY))
         .body(page.clone()))
 }
 

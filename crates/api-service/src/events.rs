@@ -6,10 +6,10 @@ use domain::{EventId, EventType, catalogue, time_text::written};
 use ledger::{Absence, Delivery, EventAtWebhook, FoundEvent, FoundEvents};
 use serde_json::{Value, json};
 
-use crate::http::{Answer, ApiError, Caller, Id};
+use crate::http::{ApiError, Caller, HandlerResult, Id};
 
 /// Answers with the tenant's events of this id. Another tenant's events are unknown.
-pub(crate) async fn get(caller: Caller, Id(id): Id<EventId>) -> Answer {
+pub(crate) async fn get(caller: Caller, Id(id): Id<EventId>) -> HandlerResult {
     let found = find(&caller, id).await?;
     let data: Value = found.events.iter().map(|found| event(id, found)).collect();
     Ok(HttpResponse::Ok().json(json!({"data": data, "is_complete": found.is_complete})))
@@ -73,7 +73,7 @@ pub(crate) const fn explanation(absence: Absence) -> &'static str {
 }
 
 /// Answers with all seven event types.
-pub(crate) async fn list_types() -> Answer {
+pub(crate) async fn list_types() -> HandlerResult {
     let types = EventType::ALL.into_iter().map(event_type);
     let data = types.collect::<Result<Value, _>>().map_err(ApiError::unexpected)?;
     Ok(HttpResponse::Ok().json(json!({"data": data})))

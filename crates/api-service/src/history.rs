@@ -6,11 +6,15 @@ use ledger::{HistoryEntry, Page};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::http::{Answer, ApiError, Caller, Id, List, Query, cut};
+use crate::http::{ApiError, Caller, HandlerResult, Id, List, Query, cut};
 
 /// What administrators did to a webhook, newest first. It is there for longer than the webhook's log.
-pub(crate) async fn list(caller: Caller, Id(webhook): Id<WebhookId>, query: Result<Query<Uuid>, ApiError>) -> Answer {
-    let page = query.as_ref().map_or(FIRST, |Query(page, (), _)| Page { limit: page.limit + 1, ..*page });
+pub(crate) async fn list(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    query: Result<Query<Uuid>, ApiError>,
+) -> HandlerResult {
+    let page = query.as_ref().map_or(FIRST_ENTRY, |Query(page, (), _)| Page { limit: page.limit + 1, ..*page });
     let entries = caller.ledger.history_list(caller.admin.tenant, webhook, page).await?.ok_or(ApiError::NotFound)?;
     let Query(page, (), cursors) = query?;
     let (entries, next_cursor) = cut(entries, page.limit, cursors, |entry| entry.id);
@@ -22,8 +26,8 @@ pub(crate) async fn list_notices(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Query<Uuid>, ApiError>,
-) -> Answer {
-    let page = query.as_ref().map_or(FIRST, |Query(page, (), _)| Page { limit: page.limit + 1, ..*page });
+) -> HandlerResult {
+    let page = query.as_ref().map_or(FIRST_ENTRY, |Query(page, (), _)| Page { limit: page.limit + 1, ..*page });
     let notices = caller.ledger.notice_list(caller.admin.tenant, webhook, page).await?.ok_or(ApiError::NotFound)?;
     let Query(page, (), cursors) = query?;
     let (data, next_cursor) = cut(notices, page.limit, cursors, |notice| notice.notice_id);
@@ -31,7 +35,7 @@ pub(crate) async fn list_notices(
 }
 
 /// What is read when the query is faulty: an unknown webhook counts before that.
-const FIRST: Page<Uuid> = Page { after: None, limit: 1 };
+const FIRST_ENTRY: Page<Uuid> = Page { after: None, limit: 1 };
 
 fn view(entry: &HistoryEntry) -> Value {
     json!({

@@ -21,9 +21,9 @@ pub(crate) use self::{
     json::{Members, Need},
     list::{List, Parameters, Query, cut},
     path::Id,
-    problem::{Answer, ApiError},
+    problem::{ApiError, HandlerResult},
     span::Trace,
-    violation::{LISTED, Violation},
+    violation::{MAX_LISTED_VIOLATIONS, Violation},
 };
 
 /// Matches GET and HEAD. HEAD has the handlers of GET: the server leaves out the body.
@@ -32,6 +32,6 @@ pub(crate) fn get() -> Route {
 }
 
 /// Answers that nothing is here.
-pub(crate) async fn nothing() -> Answer {
+pub(crate) async fn nothing() -> HandlerResult {
     Err(ApiError::NotFound)
 }

@@ -18,4 +18,4 @@ mod state;
 mod stats;
 mod webhooks;
 
-pub use app::{App, AppError, ONE_REQUEST};
+pub use app::{App, AppError, REQUEST_CALL_TIMEOUT};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::http::Method;
 use domain::{Notice, NoticeType};
-use ledger::Running;
+use ledger::RunningTasks;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
@@ -34,7 +34,7 @@ pub(crate) struct Labels {
     pub(crate) status: u16,
 }
 
-const TASKS: [&str; 3] = ["cancel", "wake", "recover"];
+const TASK_LABELS: [&str; 3] = ["cancel", "wake", "recover"];
 
 /// The errors of the server among the answers.
 const SERVER_ERRORS: [u16; 2] = [500, 503];
@@ -57,12 +57,12 @@ impl Metrics {
             task_steps: registry.shown(
                 "webhooks_task_steps",
                 "Steps of tasks that this process has taken",
-                from_zero("task", TASKS),
+                from_zero("task", TASK_LABELS),
             ),
             task_deliveries: registry.shown(
                 "webhooks_task_deliveries",
                 "Deliveries that this process has cancelled, activated or recovered, by task",
-                from_zero("task", TASKS),
+                from_zero("task", TASK_LABELS),
             ),
             notices: registry.shown(
                 "webhooks_notices",
@@ -72,9 +72,9 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn tasks(&self, running: Running) {
-        let Running { cancel, wake, recover } = running;
-        for (task, count) in [("cancel", cancel), ("wake", wake), ("recover", recover)] {
+    pub(crate) fn tasks(&self, running: RunningTasks) {
+        let RunningTasks { cancel, release, recover } = running;
+        for (task, count) in [("cancel", cancel), ("wake", release), ("recover", recover)] {
             self.tasks.get_or_create(&[("task", task)]).set(count);
         }
     }

@@ -17,7 +17,7 @@ use actix_web::{
 use traces::{Span, Traces};
 use tracing::{Instrument, field::Empty};
 
-use self::request_id::{REQUEST_ID, RequestId};
+use self::request_id::{REQUEST_ID_HEADER, RequestId};
 use crate::{
     http::{ApiError, problem, span},
     metrics::{Labels, Metrics, method_label},
@@ -25,10 +25,10 @@ use crate::{
 };
 
 /// The route's name in logs and metrics when no route matches.
-pub(crate) const UNMATCHED: &str = "unmatched";
+pub(crate) const UNMATCHED_ROUTE: &str = "unmatched";
 
 /// Answers hold secrets or live figures and are no pages. The one page sets its own policy, which stays.
-const HEADERS: [(&str, &str); 5] = [
+const ANSWER_HEADERS: [(&str, &str); 5] = [
     ("cache-control", "no-store"),
     ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
     ("cross-origin-resource-policy", "same-origin"),
@@ -82,12 +82,12 @@ fn with_body(answered: ServiceResponse, request_id: &str) -> ServiceResponse {
 }
 
 fn dress(headers: &mut HeaderMap, id: &RequestId) {
-    for (name, value) in HEADERS {
+    for (name, value) in ANSWER_HEADERS {
         if !headers.contains_key(name) {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
     }
-    headers.insert(REQUEST_ID, id.header());
+    headers.insert(REQUEST_ID_HEADER, id.header());
 }
 
 /// Records route and method, which are from closed sets, but never the path, query string, cookie or body.
@@ -96,7 +96,7 @@ fn observe(metrics: &Metrics, answered: &ServiceResponse, begun: Instant, traced
     let route = answered.request().match_pattern();
     let is_matched = route.is_some();
     let labels = Labels {
-        route: route.unwrap_or_else(|| UNMATCHED.to_owned()),
+        route: route.unwrap_or_else(|| UNMATCHED_ROUTE.to_owned()),
         method: method_label(answered.request().method()),
         status: answered.status().as_u16(),
     };

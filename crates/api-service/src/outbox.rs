@@ -6,13 +6,13 @@ use std::{error::Error, sync::Arc};
 
 use broker::{Broker, Names, Outgoing, PublishError, Publisher};
 use domain::Notice;
-use ledger::{Ledger, LedgerError, OutboxBatch, Promised};
+use ledger::{Ledger, LedgerError, OutboxBatch, PromisedJob};
 use tokio::sync::Notify;
 
 /// Held jobs are not published while more jobs than these wait on the slow queue: nobody would begin them.
-const CROWDED_SLOW: u32 = 1_000;
+const MAX_SLOW_QUEUE_JOBS: u32 = 1_000;
 /// Recoveries wait while more messages than these wait on the bulk queue.
-const CROWDED_BULK: u32 = 10_000;
+const MAX_BULK_QUEUE_MESSAGES: u32 = 10_000;
 
 /// Wakes the outbox relay of this process when a request has committed work for it. The relay also polls by itself, for
 /// the work of other processes.
@@ -48,12 +48,12 @@ impl Outbox {
 
     /// Returns true if dispatchers leave published jobs on the slow queue, as they do while none runs.
     pub(crate) async fn is_slow_crowded(&self) -> bool {
-        self.is_ready_above(&self.names.slow(), CROWDED_SLOW).await
+        self.is_ready_above(&self.names.slow(), MAX_SLOW_QUEUE_JOBS).await
     }
 
     /// The same for the bulk queue.
     pub(crate) async fn is_bulk_crowded(&self) -> bool {
-        self.is_ready_above(&self.names.bulk(), CROWDED_BULK).await
+        self.is_ready_above(&self.names.bulk(), MAX_BULK_QUEUE_MESSAGES).await
     }
 
     async fn is_ready_above(&self, queue: &str, most: u32) -> bool {
@@ -67,8 +67,8 @@ impl Outbox {
     /// # Errors
     /// When the broker has not confirmed one of the jobs. That job stays in the outbox.
     pub(crate) async fn publish(&self, batch: &OutboxBatch) -> Result<(), PublishError> {
-        let was_held = |promised: &Promised| promised.delivery_count > 0;
-        let (held, others): (Vec<Promised>, Vec<Promised>) = batch.jobs().iter().copied().partition(was_held);
+        let was_held = |promised: &PromisedJob| promised.delivery_count > 0;
+        let (held, others): (Vec<PromisedJob>, Vec<PromisedJob>) = batch.jobs().iter().copied().partition(was_held);
         let others = self.names.messages_due(&others, |promised| promised.job).into_iter();
         self.publish_messages(batch, others.chain(self.released(&held)).collect()).await
     }
@@ -89,14 +89,14 @@ impl Outbox {
         self.publish_messages(batch, self.released(batch.jobs())).await
     }
 
-    fn released<'p>(&self, jobs: &'p [Promised]) -> Vec<(Outgoing, &'p [Promised])> {
+    fn released<'p>(&self, jobs: &'p [PromisedJob]) -> Vec<(Outgoing, &'p [PromisedJob])> {
         self.names.jobs_released(jobs, |promised| (promised.job, promised.delivery_count))
     }
 
     async fn publish_messages(
         &self,
         batch: &OutboxBatch,
-        messages: Vec<(Outgoing, &[Promised])>,
+        messages: Vec<(Outgoing, &[PromisedJob])>,
     ) -> Result<(), PublishError> {
         let (messages, jobs): (Vec<Outgoing>, Vec<_>) = messages.into_iter().unzip();
         let unconfirmed = self.publisher.publish(&messages).await.err();

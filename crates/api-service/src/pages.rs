@@ -28,21 +28,21 @@ use actix_web::{
 use console::Done;
 
 use self::{
-    form::{Fields, Form},
-    request::Asked,
+    form::{Form, FormFields},
+    request::PageRequest,
     webhook::framed,
 };
 use crate::{
-    http::{Answer, ApiError, get, nothing},
+    http::{ApiError, HandlerResult, get, nothing},
     metrics::Metrics,
 };
 
-const CONSOLE: &str = "/console";
+const CONSOLE_PATH: &str = "/console";
 
 /// The pages. Everything but the log-in and the assets needs a session.
 pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
-    let at = |path| self::at(metrics, CONSOLE, path);
-    let console = web::scope(CONSOLE)
+    let at = |path| self::at(metrics, CONSOLE_PATH, path);
+    let console = web::scope(CONSOLE_PATH)
         .wrap(from_fn(deleted::leads_to_its_history))
         .wrap(from_fn(refresh::without_what_is_known))
         .wrap(from_fn(log_in::administrators_only))
@@ -86,10 +86,10 @@ async fn to_console() -> HttpResponse {
 }
 
 /// The addresses of this version change with the content, so a browser may keep that.
-const KEPT: &str = "public, max-age=31536000, immutable";
+const ASSET_CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
 
 /// Answers with the style sheet, the script or the icon.
-async fn asset(request: HttpRequest) -> Answer {
+async fn asset(request: HttpRequest) -> HandlerResult {
     let (kind, text) = match request.match_info().query("name") {
         "console.css" => ("text/css; charset=utf-8", console::STYLE),
         "console.js" => ("text/javascript; charset=utf-8", console::SCRIPT),
@@ -99,7 +99,7 @@ async fn asset(request: HttpRequest) -> Answer {
     let mut answer = HttpResponse::Ok();
     answer.insert_header((CONTENT_TYPE, kind));
     if console::is_of_this_version(request.query_string()) {
-        answer.insert_header((CACHE_CONTROL, KEPT));
+        answer.insert_header((CACHE_CONTROL, ASSET_CACHE_CONTROL));
     }
     Ok(answer.body(text))
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use self::request::RecoveryRequest;
 use crate::{
-    http::{Answer, ApiError, Body, Caller, Id},
+    http::{ApiError, Body, Caller, HandlerResult, Id},
     webhooks,
 };
 
@@ -24,7 +24,11 @@ pub(crate) enum Beginning {
 }
 
 /// Begins a recovery, or answers only with how many deliveries one would send.
-pub(crate) async fn post(caller: Caller, Id(webhook): Id<WebhookId>, Body(request): Body<RecoveryRequest>) -> Answer {
+pub(crate) async fn post(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    Body(request): Body<RecoveryRequest>,
+) -> HandlerResult {
     let wanted = match request {
         RecoveryRequest::Recover(wanted) => wanted,
         RecoveryRequest::Count(wanted) => {
@@ -71,7 +75,7 @@ pub(crate) async fn count(
 }
 
 /// Answers with a recovery's progress.
-pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>) -> Answer {
+pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>) -> HandlerResult {
     let webhook = webhooks::known(&caller, webhook).await?;
     let recovery = caller.ledger.recovery_find(webhook, id).await?.ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(view(&recovery)))

@@ -15,14 +15,14 @@ use crate::{
     events, history,
     http::{ApiError, get, nothing},
     metrics::Metrics,
-    middleware::UNMATCHED,
+    middleware::UNMATCHED_ROUTE,
     pages, recoveries,
     sessions::{self, Authentication},
     state::State,
     stats, webhooks,
 };
 
-const V1: &str = "/api/v1";
+const API_PATH: &str = "/api/v1";
 
 /// The routes, with what they share. All clones share the same.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl Routes {
     /// Adds the routes, and what they share, to an application.
     pub(crate) fn configure(&self, config: &mut ServiceConfig) {
         let Self { state, docs, authentication, metrics, traces } = self.clone();
-        metrics.none_failed(UNMATCHED, ["GET", "POST"]);
+        metrics.none_failed(UNMATCHED_ROUTE, ["GET", "POST"]);
         if state.console.enabled {
             pages::routes(config, &metrics);
         }
@@ -66,8 +66,8 @@ impl Routes {
 /// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So the
 /// session is checked first, even on unknown paths.
 fn table(config: &mut ServiceConfig, metrics: &Metrics) {
-    let at = |path, allowed| self::at(metrics, V1, path, allowed);
-    let v1 = web::scope(V1)
+    let at = |path, allowed| self::at(metrics, API_PATH, path, allowed);
+    let v1 = web::scope(API_PATH)
         .wrap(from_fn(sessions::admins_only))
         .service(at("/webhooks/", "GET, HEAD, POST").route(get().to(webhooks::list)).route(post().to(webhooks::post)))
         .service(

@@ -19,10 +19,10 @@ use crate::{
 };
 
 /// How long a client may leave sent bytes unread before it loses its connection.
-const UNREAD: Duration = Duration::from_secs(30);
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The database is the bottleneck, not the web workers.
-const WORKERS: usize = 2;
+const WEB_WORKERS: usize = 2;
 
 /// Serves until `shutdown`, then lets the requests under way finish within `deadline`. Idle connections are closed at
 /// once. The acceptor and the workers have threads and runtimes of their own. So the server's future is `Send` and only
@@ -36,7 +36,7 @@ pub(crate) async fn serve(
     if shutdown.is_cancelled() {
         return Ok(());
     }
-    let server = start(listener.into_std()?, routes, deadline, UNREAD)?;
+    let server = start(listener.into_std()?, routes, deadline, UNREAD_TIMEOUT)?;
     let handle = StoppedOnDrop(server.handle());
     let mut running = tokio::spawn(server);
     tokio::select! {
@@ -58,7 +58,7 @@ fn start(listener: std::net::TcpListener, routes: Routes, deadline: Duration, un
         answering.configure(|config| routes.configure(config))
     };
     let server = HttpServer::new(app)
-        .workers(WORKERS)
+        .workers(WEB_WORKERS)
         .disable_signals()
         .on_connect(move |connection, _| {
             if let Some(tcp) = connection.downcast_ref::<TcpStream>() {

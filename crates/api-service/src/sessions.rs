@@ -27,7 +27,7 @@ pub(crate) use self::rate_limit::Target;
 use self::{
     introspection::Introspection,
     lookup_limit::LookupLimit,
-    rate_limit::{Allowance, RateLimit, Taken},
+    rate_limit::{Allowance, RateLimit, TokenResult},
 };
 use crate::http::ApiError;
 
@@ -35,26 +35,26 @@ use crate::http::ApiError;
 pub(crate) const ADMIN: &str = Session::ADMIN;
 
 /// Unknown sessions may use one in this many look-up connections.
-const STRANGERS_PART: usize = 2;
+const UNKNOWN_SESSIONS_DIVISOR: usize = 2;
 
 /// The maximum of confirmed sessions that are remembered, and of buckets of one kind.
-const SESSIONS: u64 = 10_000;
+const MAX_CACHED_SESSIONS: u64 = 10_000;
 /// The maximum of a request's session ids that are looked up. No honest browser sends more.
-const TRIED: usize = 3;
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60 * 60);
+const MAX_TRIED_IDS: usize = 3;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// What decides whether a request passes. Shared by all workers.
 pub(crate) struct Authentication {
     sessions: Sessions,
     /// Confirmed sessions. Their tokens are taken before they are looked up again.
-    known: Cache<SessionHash, Known>,
+    known: Cache<SessionHash, KnownSession>,
     rate_limit: Option<RateLimit>,
     public_url: Option<Url>,
 }
 
 /// A session that was confirmed before.
 #[derive(Clone, PartialEq, Eq)]
-struct Known {
+struct KnownSession {
     tenant: TenantId,
     user: Arc<str>,
     is_admin: bool,
@@ -83,21 +83,21 @@ enum Sessions {
 
 impl Authentication {
     /// Call it inside the runtime that will run the service. The back end `database` gets `at_once` connections of its
-    /// own, so a look-up waits for no other work. A look-up holds its connection for `patience` at most, and waits half
+    /// own, so a look-up waits for no other work. A look-up holds its connection for `lookup_timeout` at most, and waits half
     /// as long for its permit.
     pub(crate) fn new(
         settings: &Settings,
         ledger: &Ledger,
         at_once: usize,
-        patience: Duration,
+        lookup_timeout: Duration,
     ) -> Result<Self, SettingsError> {
         let sessions = match settings.api.sessions {
             SessionBackEnd::Database => {
-                let ledger = connections::part_of_ledger(ledger, at_once, patience)?;
-                Sessions::Database(ledger, LookupLimit::new(at_once / STRANGERS_PART, patience / 2))
+                let ledger = connections::part_of_ledger(ledger, at_once, lookup_timeout)?;
+                Sessions::Database(ledger, LookupLimit::new(at_once / UNKNOWN_SESSIONS_DIVISOR, lookup_timeout / 2))
             }
             SessionBackEnd::Introspection => {
-                Sessions::Introspection(Box::new(Introspection::new(settings, patience / 2)?))
+                Sessions::Introspection(Box::new(Introspection::new(settings, lookup_timeout / 2)?))
             }
         };
         let (rate_limit, public_url) = (RateLimit::new(&settings.api), settings.console.public_url.clone());
@@ -120,9 +120,14 @@ impl Authentication {
         self.find(&hash, id, known).await
     }
 
-    async fn find(&self, hash: &SessionHash, id: &str, known: Option<Known>) -> Result<Option<Session>, ApiError> {
+    async fn find(
+        &self,
+        hash: &SessionHash,
+        id: &str,
+        known: Option<KnownSession>,
+    ) -> Result<Option<Session>, ApiError> {
         let found = self.sessions.find(hash, id, known.as_ref().map(|known| known.tenant)).await?;
-        match found.as_ref().map(Known::of) {
+        match found.as_ref().map(KnownSession::of) {
             Some(now) if known.as_ref() != Some(&now) => self.known.insert(hash.clone(), now),
             None if known.is_some() => self.known.invalidate(hash),
             _ => {}
@@ -139,7 +144,7 @@ impl Authentication {
         target: Target,
         allowance: &mut Option<Allowance>,
     ) -> Result<(Actor, SessionId), ApiError> {
-        let mut ids = cookie::session_ids(request.headers()).take(TRIED).peekable();
+        let mut ids = cookie::session_ids(request.headers()).take(MAX_TRIED_IDS).peekable();
         ids.peek().ok_or(ApiError::NotLoggedIn)?;
         // Another site's page must not spend tokens. A link to a page of the console may be in a mail.
         if target == Target::Api || !request.method().is_safe() {
@@ -178,7 +183,7 @@ impl Authentication {
     async fn find_for_a_token(
         &self,
         (hash, id): (&SessionHash, &str),
-        known: Option<Known>,
+        known: Option<KnownSession>,
         target: Target,
         allowance: &mut Option<Allowance>,
     ) -> Result<Option<Session>, ApiError> {
@@ -188,13 +193,17 @@ impl Authentication {
         let is_new = known.is_none();
         let found = self.find(hash, id, known).await?;
         if let Some(session) = found.as_ref().filter(|_| is_new) {
-            self.pay(allowance, |limit| limit.take(target, hash, &Known::of(session)))?;
+            self.pay(allowance, |limit| limit.take(target, hash, &KnownSession::of(session)))?;
         }
         Ok(found)
     }
 
     /// Takes a token. `allowance` is what is left then.
-    fn pay(&self, allowance: &mut Option<Allowance>, take: impl FnOnce(&RateLimit) -> Taken) -> Result<(), ApiError> {
+    fn pay(
+        &self,
+        allowance: &mut Option<Allowance>,
+        take: impl FnOnce(&RateLimit) -> TokenResult,
+    ) -> Result<(), ApiError> {
         let Some(limit) = &self.rate_limit else { return Ok(()) };
         let (left, token) = take(limit);
         *allowance = Some(left);
@@ -202,15 +211,15 @@ impl Authentication {
     }
 }
 
-impl Known {
+impl KnownSession {
     fn of(session: &Session) -> Self {
         Self { tenant: session.tenant, user: session.user.as_str().into(), is_admin: session.role == ADMIN }
     }
 }
 
-fn known() -> Cache<SessionHash, Known> {
+fn known() -> Cache<SessionHash, KnownSession> {
     let least_used = EvictionPolicy::lru();
-    Cache::builder().max_capacity(SESSIONS).eviction_policy(least_used).time_to_idle(FORGOTTEN_AFTER).build()
+    Cache::builder().max_capacity(MAX_CACHED_SESSIONS).eviction_policy(least_used).time_to_idle(IDLE_TIMEOUT).build()
 }
 
 impl Sessions {

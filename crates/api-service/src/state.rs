@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::AddressPolicy;
-use ledger::{Kept, Ledger, Most, SecretKeys};
+use ledger::{Ledger, RetentionTimes, SecretKeys, WebhookLimits};
 use service_kit::{Settings, settings::Limits};
 use tokio::sync::watch;
 
@@ -11,7 +11,7 @@ use crate::outbox::Wakes;
 
 /// How many deleted webhooks are kept for their logs, for each one that a tenant may have. The limit ends a loop of
 /// registrations and deletions.
-const DELETED: u32 = 10;
+const DELETED_PER_WEBHOOK: u32 = 10;
 
 /// The state.
 pub(crate) struct State {
@@ -22,14 +22,14 @@ pub(crate) struct State {
     /// The largest body, in bytes.
     pub(crate) body_limit: usize,
     /// How many webhooks a tenant may have.
-    pub(crate) most: Most,
+    pub(crate) most: WebhookLimits,
     /// How long history is kept.
-    pub(crate) kept: Kept,
+    pub(crate) kept: RetentionTimes,
     /// How long an attempt may take.
     pub(crate) attempt_timeout: Duration,
     pub(crate) console: service_kit::settings::Console,
     /// Why deliveries wait at present.
-    pub(crate) brake: watch::Receiver<Option<console::Brake>>,
+    pub(crate) brake: watch::Receiver<Option<console::BrakeCause>>,
 }
 
 /// The configurable rules for the fields of a body.
@@ -45,7 +45,7 @@ impl State {
         ledger: Ledger,
         wakes: Wakes,
         keys: SecretKeys,
-        brake: watch::Receiver<Option<console::Brake>>,
+        brake: watch::Receiver<Option<console::BrakeCause>>,
     ) -> Self {
         let limits = &settings.limits;
         let address_policy = settings.egress.address_policy();
@@ -70,7 +70,7 @@ impl State {
 }
 
 /// The maximum of webhooks of a tenant, and of its deleted ones.
-pub(crate) fn most(limits: &Limits) -> Most {
+pub(crate) fn most(limits: &Limits) -> WebhookLimits {
     let webhooks = limits.webhooks_per_tenant.try_into().unwrap_or(u32::MAX);
-    Most { webhooks, deleted: webhooks.saturating_mul(DELETED) }
+    WebhookLimits { webhooks, deleted: webhooks.saturating_mul(DELETED_PER_WEBHOOK) }
 }

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use self::period::StatsQuery;
 pub(crate) use self::period::{Period, step_length};
 use crate::{
-    http::{Answer, ApiError, Caller, Id, Parameters},
+    http::{ApiError, Caller, HandlerResult, Id, Parameters},
     webhooks,
 };
 
@@ -25,7 +25,7 @@ struct StatsView {
     #[serde(with = "time_text")]
     to: OffsetDateTime,
     step: &'static str,
-    total: Counts,
+    total: StatsCounts,
     data: Vec<StepView>,
 }
 
@@ -34,12 +34,12 @@ struct StepView {
     #[serde(with = "time_text")]
     from: OffsetDateTime,
     #[serde(flatten)]
-    counts: Counts,
+    counts: StatsCounts,
 }
 
 /// The results of attempts.
 #[derive(Serialize)]
-pub(crate) struct Counts {
+pub(crate) struct StatsCounts {
     pub(crate) attempts: u64,
     /// Attempts by their outcome class, in the order of the classes.
     #[serde(serialize_with = "by_name")]
@@ -67,7 +67,7 @@ pub(crate) async fn get(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     query: Result<Parameters<StatsQuery>, ApiError>,
-) -> Answer {
+) -> HandlerResult {
     let webhook = webhooks::known(&caller, webhook).await?;
     let Parameters(asked) = query?;
     let period = asked.period(OffsetDateTime::now_utc()).map_err(ApiError::Parameters)?;
@@ -82,10 +82,10 @@ pub(crate) async fn of_webhook(
     caller: &Caller,
     webhook: OwnWebhook,
     period: &Period,
-) -> Result<(Vec<(OffsetDateTime, Counts)>, Counts), ApiError> {
+) -> Result<(Vec<(OffsetDateTime, StatsCounts)>, StatsCounts), ApiError> {
     let (tallies, timeout) =
         (caller.ledger.stats_list(webhook, (period.from, period.until), period.step).await?, caller.attempt_timeout);
-    Ok((by_step(&tallies, steps(period), timeout), Counts::of(&tallies, timeout)))
+    Ok((by_step(&tallies, steps(period), timeout), StatsCounts::of(&tallies, timeout)))
 }
 
 /// Returns the beginnings of the steps of a period.
@@ -99,17 +99,17 @@ fn by_step(
     tallies: &[Tally],
     steps: impl Iterator<Item = OffsetDateTime>,
     timeout: Duration,
-) -> Vec<(OffsetDateTime, Counts)> {
+) -> Vec<(OffsetDateTime, StatsCounts)> {
     let mut rest = tallies;
     let counted = |from| {
         let (of_step, later) = rest.split_at(rest.partition_point(|tally| tally.step <= from));
         rest = later;
-        (from, Counts::of(of_step, timeout))
+        (from, StatsCounts::of(of_step, timeout))
     };
     steps.map(counted).collect()
 }
 
-impl Counts {
+impl StatsCounts {
     /// No duration is shown as longer than `timeout`.
     fn of(tallies: &[Tally], timeout: Duration) -> Self {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn tallies_add_up_and_every_class_is_there() {
         let tallies = [tally(Success, 3, 90, 0), tally(Timeout, 14, 10, 2), tally(Protocol, 99, 1, 0)];
-        let counts = Counts::of(&tallies, TIMEOUT);
+        let counts = StatsCounts::of(&tallies, TIMEOUT);
         assert_eq!((counts.attempts, counts.succeeded, counts.dropped), (101, 90, 2));
         for outcome in [(Timeout, 10), (Dns, 0), (Protocol, 1)] {
             assert!(counts.outcomes.contains(&outcome), "{outcome:?}");
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn without_an_attempt_there_is_no_percentile() {
-        let counts = Counts::of(&[], TIMEOUT);
+        let counts = StatsCounts::of(&[], TIMEOUT);
         assert_eq!((counts.attempts, counts.duration_ms), (0, Percentiles { p50: None, p95: None }));
     }
 

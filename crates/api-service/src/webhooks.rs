@@ -15,10 +15,10 @@ use signing::SigningSecret;
 use uuid::Uuid;
 
 use self::settings::Change;
-use crate::http::{Answer, ApiError, Body, Caller, Checked, Id, List, Query, cut};
+use crate::http::{ApiError, Body, Caller, Checked, HandlerResult, Id, List, Query, cut};
 
 /// Answers with the tenant's webhooks and their health, oldest first.
-pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, (), cursors): Query<WebhookId>) -> Answer {
+pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, (), cursors): Query<WebhookId>) -> HandlerResult {
     // One more than asked for shows whether there is a next page.
     let listed = caller.ledger.webhook_list(caller.admin.tenant, Page { after, limit: limit + 1 }).await?;
     let (listed, next_cursor) = cut(listed, limit, cursors, |webhook| webhook.id.as_uuid());
@@ -26,7 +26,7 @@ pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, (), cursor
 }
 
 /// Registers a webhook. Only this answer holds its secret.
-pub(crate) async fn post(caller: Caller, Body(settings): Body<WebhookSettings>) -> Answer {
+pub(crate) async fn post(caller: Caller, Body(settings): Body<WebhookSettings>) -> HandlerResult {
     let id = WebhookId::from(Uuid::now_v7());
     let (webhook, secret) = register(&caller, id, settings).await?;
     let mut created = view(&webhook);
@@ -57,7 +57,7 @@ pub(crate) async fn register(
 }
 
 /// Answers with one of the tenant's webhooks.
-pub(crate) async fn get(caller: Caller, Id(id): Id<WebhookId>) -> Answer {
+pub(crate) async fn get(caller: Caller, Id(id): Id<WebhookId>) -> HandlerResult {
     Ok(HttpResponse::Ok().json(view(&find(&caller, id).await?)))
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn deleted(caller: &Caller, id: WebhookId) -> Result<DeletedWeb
 }
 
 /// Changes the given fields, and answers with the webhook.
-pub(crate) async fn patch(caller: Caller, Id(id): Id<WebhookId>, Body(Change(members)): Body<Change>) -> Answer {
+pub(crate) async fn patch(caller: Caller, Id(id): Id<WebhookId>, Body(Change(members)): Body<Change>) -> HandlerResult {
     let webhook = change(&caller, id, |settings| settings::change(&members, &caller.rules, settings)).await?;
     Ok(HttpResponse::Ok().json(view(&webhook)))
 }
@@ -104,7 +104,7 @@ pub(crate) async fn change(
 }
 
 /// Deletes a webhook.
-pub(crate) async fn delete(caller: Caller, Id(id): Id<WebhookId>) -> Answer {
+pub(crate) async fn delete(caller: Caller, Id(id): Id<WebhookId>) -> HandlerResult {
     remove(&caller, id).await?;
     Ok(HttpResponse::NoContent().finish())
 }
@@ -120,7 +120,7 @@ pub(crate) async fn remove(caller: &Caller, id: WebhookId) -> Result<(), ApiErro
 }
 
 /// Cancels the waiting deliveries in steps. The webhook stays.
-pub(crate) async fn post_cancel(caller: Caller, Id(webhook): Id<WebhookId>, Body(()): Body<()>) -> Answer {
+pub(crate) async fn post_cancel(caller: Caller, Id(webhook): Id<WebhookId>, Body(()): Body<()>) -> HandlerResult {
     cancel(&caller, webhook).await?;
     Ok(HttpResponse::Accepted().json(json!({"state": "running"})))
 }

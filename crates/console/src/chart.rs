@@ -53,24 +53,24 @@ fn in_words(what: &str, bars: &[Bar]) -> String {
 
 /// A small chart without axes. Each kind is one path, so that a list of many stays small.
 pub(crate) fn spark(bars: &[Bar]) -> Markup {
-    const HEIGHT: u64 = 28;
-    const STEP: usize = 5;
+    const CHART_HEIGHT: u64 = 28;
+    const BAR_WIDTH: usize = 5;
     let most = bars.iter().map(Bar::total).max().unwrap_or_default().max(1);
     let mut paths = [String::new(), String::new(), String::new()];
     for (place, bar) in bars.iter().enumerate() {
-        let mut bottom = HEIGHT;
+        let mut bottom = CHART_HEIGHT;
         for (path, (count, _)) in paths.iter_mut().zip(bar.parts()) {
-            let height = scaled(count, most, HEIGHT).min(bottom);
+            let height = scaled(count, most, CHART_HEIGHT).min(bottom);
             if height > 0 {
-                path.push_str(&format!("M{} {bottom}v-{height}h4v{height}z", place * STEP));
+                path.push_str(&format!("M{} {bottom}v-{height}h4v{height}z", place * BAR_WIDTH));
                 bottom -= height;
             }
         }
     }
     let classes = ["ok", "no", "gone"];
     html! {
-        svg.spark viewBox={ "0 0 " (bars.len() * STEP) " " (HEIGHT) } role="img" aria-label=(in_words("Last 24 hours", bars)) preserveAspectRatio="none" {
-            path.base d={ "M0 " (HEIGHT) "h" (bars.len() * STEP) } {}
+        svg.spark viewBox={ "0 0 " (bars.len() * BAR_WIDTH) " " (CHART_HEIGHT) } role="img" aria-label=(in_words("Last 24 hours", bars)) preserveAspectRatio="none" {
+            path.base d={ "M0 " (CHART_HEIGHT) "h" (bars.len() * BAR_WIDTH) } {}
             @for (path, class) in paths.iter().zip(classes) {
                 @if !path.is_empty() { path class=(class) d=(path) {} }
             }
@@ -98,18 +98,18 @@ fn round(most: u64) -> u64 {
 
 /// A chart with its scales. Each bar says what it stands for.
 pub(crate) fn large(bars: &[Bar], range: Range) -> Markup {
-    const HEIGHT: u64 = 120;
-    const STEP: u64 = 16;
+    const CHART_HEIGHT: u64 = 120;
+    const BAR_WIDTH: u64 = 16;
     let most = round(bars.iter().map(Bar::total).max().unwrap_or_default());
-    let width = STEP * bars.len() as u64;
-    let lines = format!("M0 .5h{width}M0 {}h{width}", HEIGHT / 2);
+    let width = BAR_WIDTH * bars.len() as u64;
+    let lines = format!("M0 .5h{width}M0 {}h{width}", CHART_HEIGHT / 2);
     html! {
         figure.chart {
             div.scale aria-hidden="true" { @for value in [most, most / 2, 0] { span { (number(value)) } } }
-            svg viewBox={ "0 0 " (width) " " (HEIGHT) } role="img" aria-label=(in_words(range.name(), bars)) preserveAspectRatio="none" {
+            svg viewBox={ "0 0 " (width) " " (CHART_HEIGHT) } role="img" aria-label=(in_words(range.name(), bars)) preserveAspectRatio="none" {
                 path.grid d=(lines) {}
-                path.base d={ "M0 " (HEIGHT - 1) "h" (width) } {}
-                @for (place, bar) in (0u64..).zip(bars) { (column(bar, place * STEP, most, HEIGHT, range.step())) }
+                path.base d={ "M0 " (CHART_HEIGHT - 1) "h" (width) } {}
+                @for (place, bar) in (0u64..).zip(bars) { (column(bar, place * BAR_WIDTH, most, CHART_HEIGHT, range.step())) }
             }
             (axis(bars, range))
         }

@@ -23,7 +23,7 @@ pub struct Deleted {
 
 impl Deleted {
     /// The maximum of webhooks on a page.
-    pub const LISTED: u16 = 40;
+    pub const MAX_LISTED: u16 = 40;
 
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
@@ -55,7 +55,7 @@ mod tests {
     use time::OffsetDateTime;
 
     use super::*;
-    use crate::{History, Told, WebhookFrame, health::tests::frame};
+    use crate::{History, NoticeList, WebhookFrame, health::tests::frame};
 
     fn settings(name: &str, url: &str) -> WebhookSettings {
         WebhookSettings { name: name.to_owned(), url: url.to_owned(), ..WebhookSettings::default() }
@@ -84,8 +84,8 @@ mod tests {
     fn the_page_of_a_deleted_webhook_has_its_name_and_url_and_no_log_once_that_has_expired() {
         for (webhook, has_log) in [(WebhookFrame::Deleted(deleted()), true), (WebhookFrame::Expired(deleted()), false)]
         {
-            let told = Told { notices: Vec::new(), next: None };
-            let page = History { webhook, entries: Vec::new(), next: None, told }.render(&frame("", ""));
+            let notices = NoticeList { notices: Vec::new(), next: None };
+            let page = History { webhook, entries: Vec::new(), next: None, notices }.render(&frame("", ""));
             assert!(page.contains("Orders &lt;b&gt;") && page.contains("https://erp.example.com/hooks"), "{page}");
             assert_eq!(page.contains(">Deliveries</a>"), has_log, "{page}");
         }
@@ -99,7 +99,7 @@ mod tests {
                 user: c.repeat(255),
                 ..deleted()
             };
-            let page = Deleted { webhooks: vec![webhook; Deleted::LISTED.into()], next: Some("c".repeat(40)) };
+            let page = Deleted { webhooks: vec![webhook; Deleted::MAX_LISTED.into()], next: Some("c".repeat(40)) };
             let text = page.render(&frame("", ""));
             assert!(text.len() < 100_000, "{} bytes", text.len());
         }

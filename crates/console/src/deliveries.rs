@@ -7,7 +7,7 @@ use ledger::Delivery;
 use maud::{Markup, html};
 
 use crate::{
-    Frame, LogQuery, Paths, Stats, Tab, WebhookFrame,
+    Frame, LogQuery, Paths, StatsSection, Tab, WebhookFrame,
     times::{due, moment, relative},
 };
 
@@ -27,7 +27,7 @@ pub struct Deliveries {
     /// The webhook.
     pub webhook: WebhookFrame,
     /// The statistics of the webhook, unless it is deleted.
-    pub stats: Option<Stats>,
+    pub stats: Option<StatsSection>,
     /// What is asked for.
     pub query: LogQuery,
     /// This page of the log.

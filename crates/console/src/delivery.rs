@@ -13,19 +13,19 @@ use crate::{
 };
 
 /// How much of a body is shown as it was sent, and with a line for each member, in bytes of HTML.
-const SHOWN: usize = 12_000;
-const PRETTY: usize = 20_000;
+const MAX_BODY_BYTES: usize = 12_000;
+const MAX_INDENTED_BYTES: usize = 20_000;
 /// How long a body may be that stands in a command, and how much of an answer is shown, likewise.
-const SHORT: usize = 3_000;
-const ANSWER: usize = 1_500;
+const MAX_COMMAND_BODY_BYTES: usize = 3_000;
+const MAX_ANSWER_BYTES: usize = 1_500;
 /// How much of a URL stands in the request.
-const URL: usize = 12_500;
+const MAX_URL_BYTES: usize = 12_500;
 /// How many attempts are shown.
-const ATTEMPTS: usize = 12;
+const MAX_ATTEMPTS: usize = 12;
 
 /// The page.
 #[derive(Clone, Debug)]
-pub struct DeliveryPage {
+pub struct DeliveryDetails {
     /// Its webhook.
     pub webhook: WebhookFrame,
     /// The delivery.
@@ -36,7 +36,7 @@ pub struct DeliveryPage {
     pub attempts: Vec<Attempt>,
 }
 
-impl DeliveryPage {
+impl DeliveryDetails {
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
         let delivery = &self.delivery;
@@ -86,7 +86,7 @@ impl DeliveryPage {
     /// What happened, oldest first.
     fn timeline(&self, frame: &Frame) -> Markup {
         let (delivery, now) = (&self.delivery, frame.now);
-        let shown = &self.attempts[self.attempts.len().saturating_sub(ATTEMPTS)..];
+        let shown = &self.attempts[self.attempts.len().saturating_sub(MAX_ATTEMPTS)..];
         // The data hold the latest attempts only.
         let hidden = usize::from(delivery.attempts).saturating_sub(shown.len());
         html! {
@@ -109,7 +109,7 @@ impl DeliveryPage {
 
     fn attempted(&self, attempt: &Attempt) -> Markup {
         let is_good = attempt.outcome.is_success();
-        let (answer, _) = shown(&String::from_utf8_lossy(&attempt.answer_head), ANSWER);
+        let (answer, _) = shown(&String::from_utf8_lossy(&attempt.response_body), MAX_ANSWER_BYTES);
         let last = self.attempts.last();
         let is_last = last.is_some_and(|last| last.attempt == attempt.attempt);
         let went_elsewhere = last.is_some_and(|last| last.url != attempt.url);
@@ -137,7 +137,7 @@ impl DeliveryPage {
 
     fn request(&self) -> Markup {
         let id = self.delivery.id;
-        let url = self.attempts.last().map(|attempt| shown(&attempt.url, URL).0);
+        let url = self.attempts.last().map(|attempt| shown(&attempt.url, MAX_URL_BYTES).0);
         html! {
             section #request data-live="" {
                 div.title {
@@ -163,7 +163,7 @@ impl DeliveryPage {
     }
 
     fn sent(&self, body: &str) -> Markup {
-        let (raw, is_cut) = shown(body, SHOWN);
+        let (raw, is_cut) = shown(body, MAX_BODY_BYTES);
         html! {
             @if is_cut { p.note { "The body has " (body.len()) " bytes; this is its beginning." } }
             @if let Some(json) = pretty(body).filter(|_| !is_cut) {
@@ -190,7 +190,7 @@ impl DeliveryPage {
         let headers: String =
             self.headers().iter().map(|(name, value)| format!(" \\\n  -H '{name}: {value}'")).collect();
         // What is long, or would not be copied as it is, comes from the file that was downloaded.
-        let is_short = !beginning(body, SHORT).1 && visible(body) == body;
+        let is_short = !beginning(body, MAX_COMMAND_BODY_BYTES).1 && visible(body) == body;
         let body = if is_short { body.to_owned() } else { format!("@{}.json", self.delivery.id) };
         // Without it, curl would take braces and brackets in the URL for a list of several.
         let globs = if url.contains(['{', '}', '[', ']']) { " --globoff" } else { "" };
@@ -200,8 +200,8 @@ impl DeliveryPage {
 
 /// The whole body with a line for each member, unless that is long or nested deep.
 fn pretty(body: &str) -> Option<String> {
-    let json = indented(Some(body).filter(|body| body.len() <= SHOWN)?)?;
-    let (json, is_cut) = shown(&json, PRETTY);
+    let json = indented(Some(body).filter(|body| body.len() <= MAX_BODY_BYTES)?)?;
+    let (json, is_cut) = shown(&json, MAX_INDENTED_BYTES);
     (!is_cut).then_some(json)
 }
 
@@ -253,12 +253,12 @@ mod tests {
             duration_us: 1_000_000,
             outcome: domain::OutcomeClass::Status,
             status: Some(500),
-            answer_head: answer.to_vec(),
+            response_body: answer.to_vec(),
             error: Some("the receiver answered 500 Internal Server Error".to_owned()),
         }
     }
 
-    fn page(body: &str, attempts: Vec<Attempt>) -> DeliveryPage {
+    fn page(body: &str, attempts: Vec<Attempt>) -> DeliveryDetails {
         let delivery = Delivery {
             id: "0192f0c1-0000-8000-8000-0000000000ab".parse().unwrap(),
             event: "0192f0c1-0000-7000-8000-0000000000ab".parse().unwrap(),
@@ -271,10 +271,10 @@ mod tests {
             next_attempt_at: None,
         };
         let webhook = WebhookFrame::Live(Box::new(webhook()));
-        DeliveryPage { webhook, delivery, body: Some(body.to_owned()), attempts }
+        DeliveryDetails { webhook, delivery, body: Some(body.to_owned()), attempts }
     }
 
-    fn rendered(page: &DeliveryPage) -> String {
+    fn rendered(page: &DeliveryDetails) -> String {
         page.render(&frame("u", "t"))
     }
 

@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use crate::{Paths, layout};
 
 /// The name of the page with the schemas.
-const SCHEMAS: &str = "schemas";
+const SCHEMAS_PAGE: &str = "schemas";
 
 /// The sources of the documentation.
 #[derive(Clone, Copy, Debug)]
-pub struct Reference<'a> {
+pub struct ApiReference<'a> {
     /// The OpenAPI document.
     pub document: &'a Value,
     /// The requests that receivers get.
@@ -38,7 +38,7 @@ pub struct Posts {
 
 /// One page.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct DocsPage {
     /// Its name in the path, below `/docs/`. That of the overview is empty.
     pub name: String,
     /// The HTML.
@@ -46,30 +46,30 @@ pub struct Page {
 }
 
 /// A call with its place in the document.
-struct Call<'a> {
+struct ApiCall<'a> {
     path: &'a str,
     method: &'a str,
     about: &'a Value,
 }
 
-impl<'a> Reference<'a> {
+impl<'a> ApiReference<'a> {
     /// Renders all pages.
-    pub fn pages(&self) -> Vec<Page> {
+    pub fn pages(&self) -> Vec<DocsPage> {
         let title = str(&self.document["info"]["title"]);
         let overview = self.page("", title, &self.overview());
         let tags = self.tags().map(|tag| self.page(&slug(tag), str(&tag["name"]), &self.chapter(tag)));
-        let schemas = self.page(SCHEMAS, "Schemas", &self.schemas());
+        let schemas = self.page(SCHEMAS_PAGE, "Schemas", &self.schemas());
         [overview].into_iter().chain(tags).chain([schemas]).collect()
     }
 
-    fn page(&self, name: &str, title: &str, content: &Markup) -> Page {
+    fn page(&self, name: &str, title: &str, content: &Markup) -> DocsPage {
         let links = html! { link rel="stylesheet" href={ (self.base()) "/docs/style.css" }; };
         let body = html! {
             a.skip href="#main" { "Skip to the content" }
             (self.contents(name))
             main #main { h1 { (title) } (content) }
         };
-        Page { name: name.to_owned(), html: layout::with_links(&format!("{title} · Webhooks API"), &links, &body) }
+        DocsPage { name: name.to_owned(), html: layout::with_links(&format!("{title} · Webhooks API"), &links, &body) }
     }
 
     /// The links to all pages, and to the calls of this one.
@@ -89,7 +89,7 @@ impl<'a> Reference<'a> {
                             @if name == current { ul { @for call in self.calls(tag) { li { (call.link()) } } } }
                         }
                     }
-                    li { (link(SCHEMAS, "Schemas")) }
+                    li { (link(SCHEMAS_PAGE, "Schemas")) }
                 }
             }
         }
@@ -154,9 +154,9 @@ impl<'a> Reference<'a> {
         array(&self.document["tags"])
     }
 
-    fn calls(&self, tag: &'a Value) -> impl Iterator<Item = Call<'a>> {
+    fn calls(&self, tag: &'a Value) -> impl Iterator<Item = ApiCall<'a>> {
         let calls = members(&self.document["paths"])
-            .flat_map(|(path, calls)| members(calls).map(move |(method, about)| Call { path, method, about }));
+            .flat_map(|(path, calls)| members(calls).map(move |(method, about)| ApiCall { path, method, about }));
         calls.filter(move |call| call.about["tags"][0] == tag["name"])
     }
 

@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// How many webhooks are shown of all the events together.
-const SHOWN: usize = 80;
+const MAX_SHOWN_WEBHOOKS: usize = 80;
 
 /// What an id led to.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum SearchResult {
     /// Nothing was asked for.
     Nothing,
     /// It is no id.
@@ -33,7 +33,7 @@ pub struct Find<'a> {
     /// What was asked for.
     pub id: &'a str,
     /// What was found.
-    pub found: Found,
+    pub found: SearchResult,
     /// Says why a webhook has no delivery.
     pub explain: fn(ledger::Absence) -> &'static str,
 }
@@ -48,10 +48,10 @@ impl Find<'_> {
                 button.primary { "Find" }
             }
             @match &self.found {
-                Found::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too." },
-                Found::NoId => p.fault role="alert" { "This is not an id. An id looks like 0192f0c1-0000-7000-8000-0000000000ab: 32 digits and letters from a to f, in five groups." },
-                Found::Unknown(why) => (unknown(why)),
-                Found::Events(id, found) => (self.events(*id, found, frame)),
+                SearchResult::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too." },
+                SearchResult::NoId => p.fault role="alert" { "This is not an id. An id looks like 0192f0c1-0000-7000-8000-0000000000ab: 32 digits and letters from a to f, in five groups." },
+                SearchResult::Unknown(why) => (unknown(why)),
+                SearchResult::Events(id, found) => (self.events(*id, found, frame)),
             }
         };
         layout::page(frame, "Find", &[("Webhooks", Paths::HOME.to_owned())], &content)
@@ -60,7 +60,7 @@ impl Find<'_> {
     fn events(&self, id: EventId, found: &FoundEvents, frame: &Frame) -> Markup {
         html! {
             div #events data-live="" {
-                @for event in &found.events { (self.event(id, event, SHOWN / found.events.len().max(1), frame)) }
+                @for event in &found.events { (self.event(id, event, MAX_SHOWN_WEBHOOKS / found.events.len().max(1), frame)) }
             }
             @if !found.is_complete { p.note { "More events have this id; these are the newest." } }
         }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_largest_page_is_at_most_100_kb_and_shows_who_has_the_event_first() {
-        const LONGEST: &str = "The webhook is subscribed to events of this type now, and was not sent this one: it was \
+        const LONGEST_REASON: &str = "The webhook is subscribed to events of this type now, and was not sent this one: it was \
                                subscribed later, or it was registered in the moment in which the event came.";
         let delivery = Delivery {
             id: "0192f0c1-0000-8000-8000-0000000000ab".parse().unwrap(),
@@ -159,10 +159,11 @@ mod tests {
                     .collect(),
             };
             let found = FoundEvents { events: vec![event; events], is_complete: false };
-            let page = Find { id: "0", found: Found::Events(Uuid::nil().into(), found), explain: |_| LONGEST };
+            let page =
+                Find { id: "0", found: SearchResult::Events(Uuid::nil().into(), found), explain: |_| LONGEST_REASON };
             let text = page.render(&frame("u", "t"));
             assert!(text.len() < 100_000, "{} bytes", text.len());
-            assert!(text.contains(hidden) && text.contains(LONGEST) == (deliveries == 0), "{text}");
+            assert!(text.contains(hidden) && text.contains(LONGEST_REASON) == (deliveries == 0), "{text}");
         }
     }
 

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct FieldFault {
     /// The field. Of an element of a list: with its index.
     pub field: String,
     /// What is wrong, as the end of a sentence that begins with the field.
     pub message: String,
 }
 
-impl Fault {
+impl FieldFault {
     /// What is wrong with a field or one of its elements.
     pub(crate) fn of<'a>(faults: &'a [Self], field: &'a str) -> impl Iterator<Item = &'a str> {
         let is_of = move |fault: &&Self| {
@@ -32,11 +32,11 @@ pub struct WebhookForm {
     /// The texts of each field: none or several of a list.
     pub texts: BTreeMap<String, Vec<String>>,
     /// What is wrong with them.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FieldFault>,
 }
 
 /// The fields, in their order.
-const FIELDS: [&str; 3] = ["name", "url", "events"];
+const FIELD_NAMES: [&str; 3] = ["name", "url", "events"];
 
 impl WebhookForm {
     /// The form of a webhook with these settings. A setting that is on or off has a form of its own.
@@ -54,12 +54,12 @@ impl WebhookForm {
     }
 
     fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
-        Fault::of(&self.faults, field)
+        FieldFault::of(&self.faults, field)
     }
 
     /// What is wrong and belongs to none of the fields.
     pub(crate) fn others(&self) -> Markup {
-        let is_other = |fault: &&Fault| !FIELDS.iter().any(|field| fault.field.starts_with(field));
+        let is_other = |fault: &&FieldFault| !FIELD_NAMES.iter().any(|field| fault.field.starts_with(field));
         html! { @for fault in self.faults.iter().filter(is_other) { p.fault role="alert" { (fault.field) " " (fault.message) } } }
     }
 
@@ -74,7 +74,7 @@ impl WebhookForm {
 
     /// The field to look at first.
     fn first_faulty(&self) -> Option<&'static str> {
-        FIELDS.into_iter().find(|field| self.faults_of(field).next().is_some())
+        FIELD_NAMES.into_iter().find(|field| self.faults_of(field).next().is_some())
     }
 
     fn text(&self, field: &str, label: &str, hint: &str, kind: &str) -> Markup {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_fault_stands_beside_its_field() {
-        let fault = |field: &str, message: &str| Fault { field: field.to_owned(), message: message.to_owned() };
+        let fault = |field: &str, message: &str| FieldFault { field: field.to_owned(), message: message.to_owned() };
         let form = WebhookForm {
             texts: BTreeMap::from(
                 [("name", "<b>\"x\""), ("events", "quote.closed")].map(|(name, text)| (name.into(), vec![text.into()])),

@@ -122,7 +122,7 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
 
 fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
     let Backlog { waiting, dropped, skipped, next_attempt_at, .. } = webhook.backlog;
-    let counted = |count: i64, what: &str| (count > 0).then(|| bounded(count, Backlog::MOST, what, what));
+    let counted = |count: i64, what: &str| (count > 0).then(|| bounded(count, Backlog::MAX_COUNT, what, what));
     if Health::of(webhook) == Health::Recoverable {
         let lost: Vec<_> = [counted(dropped, "dropped"), counted(skipped, "skipped")].into_iter().flatten().collect();
         let waiting = counted(waiting, "on the way");

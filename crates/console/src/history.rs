@@ -1,4 +1,4 @@
-//! Who changed what, and what administrators were told.
+//! Changes of a webhook, and the notices that administrators got.
 
 use domain::{Notice, NoticeType, WebhookId};
 use ledger::{Action, HistoryEntry};
@@ -11,9 +11,9 @@ use crate::{
     times::{full, relative},
 };
 
-/// What administrators were told of a webhook.
+/// Notices about a webhook, a page of them.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct NoticeList {
     /// Newest first.
     pub notices: Vec<Notice>,
     /// The cursor of the next page.
@@ -29,8 +29,8 @@ pub struct History {
     pub entries: Vec<HistoryEntry>,
     /// The cursor of the next page.
     pub next: Option<String>,
-    /// What they were told.
-    pub told: Told,
+    /// The notices that they got.
+    pub notices: NoticeList,
 }
 
 impl History {
@@ -46,9 +46,9 @@ impl History {
             section {
                 h2 { "Notices" }
                 p.note { "Notices that your administrators received about this webhook." }
-                @if self.told.notices.is_empty() { p.nothing { "None." } }
-                ol.entries { @for notice in &self.told.notices { (told(notice, frame)) } }
-                (older("notices", self.told.next.as_deref()))
+                @if self.notices.notices.is_empty() { p.nothing { "None." } }
+                ol.entries { @for notice in &self.notices.notices { (item(notice, frame)) } }
+                (older("notices", self.notices.next.as_deref()))
             }
         };
         self.webhook.page(frame, Tab::History, &content)
@@ -60,7 +60,7 @@ pub(crate) fn older(name: &str, next: Option<&str>) -> Markup {
     html! { @if let Some(next) = next { nav.pager { a.button href={ "?" (query([(name, next)])) } { "Older" } } } }
 }
 
-fn told(notice: &Notice, frame: &Frame) -> Markup {
+fn item(notice: &Notice, frame: &Frame) -> Markup {
     let (class, word) = kind(notice.notice_type);
     html! { li { p { span.badge.(class) { (word) } " " (relative(notice.created_at, frame.now)) span.exact { (full(notice.created_at)) } } p { (shortened(&notice.summary)) } } }
 }

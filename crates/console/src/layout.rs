@@ -22,19 +22,19 @@ pub struct Frame {
     /// Whether the console logs users in and out by itself.
     pub logs_out: bool,
     /// Why deliveries wait at present.
-    pub brake: Option<Brake>,
+    pub brake: Option<BrakeCause>,
 }
 
 /// Why deliveries of all webhooks wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Brake {
+pub enum BrakeCause {
     /// An operator has stopped them.
     Operator,
     /// The service has found a fault of its own, at one dispatcher at least.
     Fault,
 }
 
-impl Brake {
+impl BrakeCause {
     const fn message(self) -> &'static str {
         match self {
             Self::Operator => {

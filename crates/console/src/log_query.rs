@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::{
-    Fault,
+    FieldFault,
     text::{query, sentence},
 };
 
@@ -23,7 +23,7 @@ pub struct LogQuery {
     /// The range of the charts.
     pub range: String,
     /// What cannot be used.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FieldFault>,
 }
 
 impl LogQuery {
@@ -38,7 +38,7 @@ impl LogQuery {
 
     /// What is wrong with a field, beside it.
     pub(crate) fn fault(&self, field: &str) -> Markup {
-        let faults: Vec<_> = Fault::of(&self.faults, field).collect();
+        let faults: Vec<_> = FieldFault::of(&self.faults, field).collect();
         html! { @if !faults.is_empty() { span.fault #{ (field) "-fault" } role="alert" { @for fault in faults { (sentence(fault)) " " } } } }
     }
 

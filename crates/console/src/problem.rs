@@ -20,7 +20,7 @@ pub enum WayOut {
 
 /// What went wrong.
 #[derive(Clone, Debug)]
-pub struct Problem<'a> {
+pub struct ProblemPage<'a> {
     /// The status and its phrase.
     pub title: &'a str,
     /// What is wrong, in words.
@@ -33,7 +33,7 @@ pub struct Problem<'a> {
     pub way_out: WayOut,
 }
 
-impl Problem<'_> {
+impl ProblemPage<'_> {
     /// The page.
     pub fn render(&self) -> String {
         let content = html! {

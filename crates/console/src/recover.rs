@@ -4,7 +4,7 @@ use ledger::{Recoverable, RecoverableCount, Recovery, Webhook};
 use maud::{Markup, html};
 
 use crate::{
-    Fault, Frame, Paths, Tab, WebhookFrame,
+    FieldFault, Frame, Paths, Tab, WebhookFrame,
     layout::{self, token},
     text::{count, foreign, number, sentence},
     times::{for_input, full, relative},
@@ -22,7 +22,7 @@ pub struct RecoverForm {
     /// The states.
     pub states: Vec<Recoverable>,
     /// What is wrong with these.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FieldFault>,
     /// How many deliveries that are, once it was asked for.
     pub count: Option<RecoverableCount>,
     /// A recovery that is running.
@@ -62,7 +62,7 @@ impl RecoverForm {
     }
 
     fn time(&self, field: &str, label: &str, value: &str) -> Markup {
-        let is_faulty = Fault::of(&self.faults, field).next().is_some();
+        let is_faulty = FieldFault::of(&self.faults, field).next().is_some();
         html! {
             div.field {
                 label for=(field) { (label) }
@@ -75,7 +75,7 @@ impl RecoverForm {
 
     /// What is wrong with a field, beside it.
     fn fault(&self, field: &str) -> Markup {
-        html! { p.fault #{ (field) "-fault" } { @for message in Fault::of(&self.faults, field) { (sentence(message)) " " } } }
+        html! { p.fault #{ (field) "-fault" } { @for message in FieldFault::of(&self.faults, field) { (sentence(message)) " " } } }
     }
 
     /// When it began to fail, else a week ago.
@@ -128,7 +128,7 @@ fn under_way(webhook: &Webhook, running: &Recovery) -> Markup {
 
 /// The progress of a recovery.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct RecoveryProgress {
     /// The webhook.
     pub webhook: WebhookFrame,
     /// The recovery.
@@ -137,7 +137,7 @@ pub struct Progress {
     pub left: Option<RecoverableCount>,
 }
 
-impl Progress {
+impl RecoveryProgress {
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
         let recovery = &self.recovery;

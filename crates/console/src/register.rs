@@ -30,7 +30,7 @@ impl WebhookForm {
 
 /// The page after a registration: the only one that shows the secret.
 #[derive(Clone, Debug)]
-pub struct Registered<'a> {
+pub struct RegisteredWebhook<'a> {
     /// The webhook.
     pub webhook: &'a Webhook,
     /// Its signing secret.
@@ -39,7 +39,7 @@ pub struct Registered<'a> {
     pub receivers: &'a [(&'a str, &'a str)],
 }
 
-impl Registered<'_> {
+impl RegisteredWebhook<'_> {
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {

@@ -13,7 +13,7 @@ use crate::{
 
 /// The page.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SettingsPage {
     /// The webhook.
     pub webhook: Webhook,
     /// The form's fields.
@@ -25,7 +25,7 @@ pub struct Settings {
     pub kept_days: u64,
 }
 
-impl Settings {
+impl SettingsPage {
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
         let webhook = &self.webhook;
@@ -59,7 +59,7 @@ impl Settings {
     fn waiting(&self) -> Option<String> {
         let waiting = self.webhook.backlog.waiting;
         let verb = if waiting == 1 { "is" } else { "are" };
-        let words = bounded(waiting, Backlog::MOST, "waiting delivery", "waiting deliveries");
+        let words = bounded(waiting, Backlog::MAX_COUNT, "waiting delivery", "waiting deliveries");
         (waiting > 0).then(|| format!("{words} {verb}"))
     }
 

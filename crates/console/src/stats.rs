@@ -7,7 +7,7 @@ use crate::{Bar, LogQuery, Range, chart, text::number, times::milliseconds};
 
 /// A webhook's statistics in a range.
 #[derive(Clone, Debug)]
-pub struct Stats {
+pub struct StatsSection {
     /// The range.
     pub range: Range,
     /// Its bars, oldest first.
@@ -18,7 +18,7 @@ pub struct Stats {
     pub percentiles: (Option<u64>, Option<u64>),
 }
 
-impl Stats {
+impl StatsSection {
     pub(crate) fn render(&self, query: &LogQuery) -> Markup {
         let (succeeded, failed, dropped) = chart::sum(&self.bars);
         html! {

@@ -20,7 +20,7 @@ pub enum Tab {
     Recover,
     /// Name, URL, events, pause and deletion.
     Settings,
-    /// Who changed what, and what was told.
+    /// Changes of the webhook, and notices about it.
     History,
 }
 

@@ -34,7 +34,7 @@ pub struct Webhooks {
 
 impl Webhooks {
     /// The most webhooks of a page: its size and the work for it stay small.
-    pub const LISTED: usize = 30;
+    pub const MAX_LISTED: usize = 30;
 
     /// The page.
     pub fn render(&self, frame: &Frame) -> String {
@@ -191,7 +191,7 @@ mod tests {
             let page = Webhooks {
                 search: c.repeat(200),
                 health: Health::Dropping.key().to_owned(),
-                listed: vec![listed; Webhooks::LISTED],
+                listed: vec![listed; Webhooks::MAX_LISTED],
                 by_health: vec![(Health::Dropping, 10_000)],
                 page: (1, 400),
             };

@@ -1,5 +1,7 @@
 //! The types as columns of PostgreSQL: an id is a UUID, a name is a text. An unknown name, of a later version, is an error.
 
+use std::{error::Error, str::FromStr};
+
 use diesel::{
     deserialize::{self, FromSql},
     pg::{Pg, PgValue},
@@ -30,7 +32,7 @@ macro_rules! names {
     ($($name:ty),+ $(,)?) => { $(
         impl FromSql<Text, Pg> for $name {
             fn from_sql(value: PgValue<'_>) -> deserialize::Result<Self> {
-                Ok(std::str::from_utf8(value.as_bytes())?.parse()?)
+                parse_name(&value)
             }
         }
 
@@ -40,6 +42,11 @@ macro_rules! names {
             }
         }
     )+ };
+}
+
+/// Parses a stored name. An unknown name is an error.
+pub fn parse_name<T: FromStr<Err: Error + Send + Sync + 'static>>(name: &PgValue<'_>) -> deserialize::Result<T> {
+    Ok(std::str::from_utf8(name.as_bytes())?.parse()?)
 }
 
 ids!(DeliveryId, EventId, TenantId, WebhookId);

@@ -28,6 +28,8 @@ mod webhook_url;
 
 pub use address::RefusedAddress;
 pub use address_policy::{AddressPolicy, AddressPolicyError, HostSuffixes, Ports, RefusedHost, RefusedPort};
+#[cfg(feature = "diesel")]
+pub use columns::parse_name;
 pub use duration_bucket::{DurationBucket, Durations};
 pub use end::End;
 pub use envelope::envelope;

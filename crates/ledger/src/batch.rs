@@ -47,25 +47,25 @@ pub(crate) trait Batches: QueryFragment<Pg> {
 }
 
 /// A column of a batch.
-pub(crate) trait Column: postgres::ToSql + Sync {
+pub(crate) trait ArrayColumn: postgres::ToSql + Sync {
     /// The type of an array of such values.
     const ARRAY: Type;
 }
 
 macro_rules! array_types {
-    ($($rust:ty => $array:ident),+ $(,)?) => { $(impl Column for $rust { const ARRAY: Type = Type::$array; })+ };
+    ($($rust:ty => $array:ident),+ $(,)?) => { $(impl ArrayColumn for $rust { const ARRAY: Type = Type::$array; })+ };
 }
 array_types! {
     Uuid => UUID_ARRAY, bool => BOOL_ARRAY, i16 => INT2_ARRAY, i32 => INT4_ARRAY, i64 => INT8_ARRAY, f64 => FLOAT8_ARRAY,
     String => TEXT_ARRAY, Vec<u8> => BYTEA_ARRAY, Blob => BYTEA_ARRAY, OffsetDateTime => TIMESTAMPTZ_ARRAY,
 }
 
-impl<T: Column> Column for Option<T> {
+impl<T: ArrayColumn> ArrayColumn for Option<T> {
     const ARRAY: Type = T::ARRAY;
 }
 
 /// An array with its type.
-pub(crate) fn array<T: Column>(values: &Vec<T>) -> (&(dyn postgres::ToSql + Sync), Type) {
+pub(crate) fn array<T: ArrayColumn>(values: &Vec<T>) -> (&(dyn postgres::ToSql + Sync), Type) {
     (values, T::ARRAY)
 }
 

@@ -25,18 +25,18 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::connect::{
     address::{Address, LedgerConfig},
-    hosts::{Reached, first_usable},
-    session::Sessions,
+    hosts::{LatestHost, first_usable},
+    session::ServerSessions,
 };
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer that has acknowledged nothing for this time is gone: neither data nor the probes of an idle connection.
-const SILENCE: Duration = Duration::from_secs(20);
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The first probe of an idle connection, the pause to the next one, and the number of probes. The connection ends by
-/// [`SILENCE`] at the second one: without a pause here, the system's is 75 s.
+/// [`PEER_TIMEOUT`] at the second one: without a pause here, the system's is 75 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 2);
 /// How PostgreSQL is told from other protocols when TLS begins at once (`sslnegotiation=direct`).
-const ALPN: &[u8] = b"postgresql";
+const ALPN_PROTOCOL: &[u8] = b"postgresql";
 
 /// See the README: the statements of `delivery` find their rows by key, and each connection plans them once. A new plan
 /// for every batch, over all partitions, would cost more than the statement itself. A plan made while a table was
@@ -44,48 +44,48 @@ const ALPN: &[u8] = b"postgresql";
 ///
 /// A database or a user may have another default of isolation, under which statements that meet at a row would fail
 /// (40001) instead of waiting for one another.
-const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
+const SESSION_SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
      SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'; \
      SET default_transaction_isolation = 'read committed'";
 
-/// Connects. A statement may take as long as `patience`.
+/// Connects. A statement may take as long as `call_timeout`.
 pub(crate) async fn establish(
     address: &Address,
     process: &'static str,
-    patience: Duration,
-    (sessions, reached): (&Sessions, &Reached),
+    call_timeout: Duration,
+    (sessions, latest_host): (&ServerSessions, &LatestHost),
 ) -> Result<AsyncPgConnection, ConnectionError> {
     async fn open<T>(
         settings: &Config,
         tls: T,
-        (sessions, reached): (&Sessions, &Reached),
+        (sessions, latest_host): (&ServerSessions, &LatestHost),
     ) -> Result<AsyncPgConnection, ConnectionError>
     where
         T: MakeTlsConnect<Socket> + Clone,
         T::Stream: Send + 'static,
     {
-        let (used, client, mut driver) = log_in(settings, tls.clone(), reached).await?;
+        let (used, client, mut driver) = log_in(settings, tls.clone(), latest_host).await?;
         sessions.claim((&used, tls), &client, &mut driver).await?;
         AsyncPgConnection::try_from_client_and_connection(client, driver).await
     }
-    let (settings, shared) = (settings(address, process)?, (sessions, reached));
+    let (settings, shared) = (settings(address, process)?, (sessions, latest_host));
     let mut conn = match &address.tls {
         None => open(&settings, NoTls, shared).await?,
         Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, shared).await?,
     };
-    conn.batch_execute(&session(patience)).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
+    conn.batch_execute(&session(call_timeout)).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     Ok(conn)
 }
 
 /// The settings of a session. The server ends a statement a little after the caller's deadline, so that the caller knows why
 /// it failed. It ends the session of a vanished host as this side ends a connection to one.
-fn session(patience: Duration) -> String {
+fn session(call_timeout: Duration) -> String {
     let (idle, interval, probes) = KEEPALIVE;
     format!(
-        "{SESSION}; SET statement_timeout = '{}ms'; SET tcp_user_timeout = '{}s'; SET tcp_keepalives_idle = {}; \
+        "{SESSION_SETTINGS}; SET statement_timeout = '{}ms'; SET tcp_user_timeout = '{}s'; SET tcp_keepalives_idle = {}; \
          SET tcp_keepalives_interval = {}; SET tcp_keepalives_count = {probes}",
-        (patience + patience / 10).as_millis(),
-        SILENCE.as_secs(),
+        (call_timeout + call_timeout / 10).as_millis(),
+        PEER_TIMEOUT.as_secs(),
         idle.as_secs(),
         interval.as_secs()
     )
@@ -95,12 +95,12 @@ fn session(patience: Duration) -> String {
 async fn log_in<T>(
     settings: &Config,
     tls: T,
-    reached: &Reached,
+    latest_host: &LatestHost,
 ) -> Result<(Config, Client, Connection<Socket, T::Stream>), ConnectionError>
 where
     T: MakeTlsConnect<Socket> + Clone,
 {
-    first_usable(settings, reached, CONNECT_TIMEOUT, |settings| {
+    first_usable(settings, latest_host, CONNECT_TIMEOUT, |settings| {
         let tls = tls.clone();
         async move {
             let (client, driver) = settings.connect(tls).await.map_err(|error| refused(&error))?;
@@ -111,13 +111,13 @@ where
 }
 
 /// Connects without diesel, for what diesel does not pass on.
-pub(crate) async fn client(config: &LedgerConfig, reached: &Reached) -> Result<Client, ConnectionError> {
-    async fn open<T>(settings: &Config, tls: T, reached: &Reached) -> Result<Client, ConnectionError>
+pub(crate) async fn client(config: &LedgerConfig, latest_host: &LatestHost) -> Result<Client, ConnectionError> {
+    async fn open<T>(settings: &Config, tls: T, latest_host: &LatestHost) -> Result<Client, ConnectionError>
     where
         T: MakeTlsConnect<Socket> + Clone,
         T::Stream: Send + 'static,
     {
-        let (_settings, client, driver) = log_in(settings, tls, reached).await?;
+        let (_settings, client, driver) = log_in(settings, tls, latest_host).await?;
         // The driver ends with its client.
         tokio::spawn(driver);
         Ok(client)
@@ -125,10 +125,10 @@ pub(crate) async fn client(config: &LedgerConfig, reached: &Reached) -> Result<C
     let address = Address::of(config).map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
     let settings = settings(&address, config.application_name)?;
     let client = match &address.tls {
-        None => open(&settings, NoTls, reached).await?,
-        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, reached).await?,
+        None => open(&settings, NoTls, latest_host).await?,
+        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, latest_host).await?,
     };
-    client.batch_execute(&session(config.patience)).await.map_err(|error| refused(&error))?;
+    client.batch_execute(&session(config.call_timeout)).await.map_err(|error| refused(&error))?;
     Ok(client)
 }
 
@@ -143,7 +143,7 @@ fn settings(address: &Address, process: &'static str) -> Result<Config, Connecti
         .keepalives_idle(idle)
         .keepalives_interval(interval)
         .keepalives_retries(probes)
-        .tcp_user_timeout(SILENCE);
+        .tcp_user_timeout(PEER_TIMEOUT);
     Ok(settings)
 }
 
@@ -151,7 +151,7 @@ fn settings(address: &Address, process: &'static str) -> Result<Config, Connecti
 fn encryption(files: &ClientFiles, negotiation: SslNegotiation) -> Result<MakeRustlsConnect, ConnectionError> {
     let mut config = files.read().map_err(|error| failed_tls(Failure::new(error.to_string())))?;
     if negotiation == SslNegotiation::Direct {
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
     }
     Ok(MakeRustlsConnect::new(config))
 }

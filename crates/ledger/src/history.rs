@@ -7,7 +7,7 @@ use diesel::{
     sql_types::Text,
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{TenantId, WebhookId};
+use domain::{TenantId, WebhookId, parse_name};
 use serde_json::Value;
 use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     connect::pool::Ledger,
     error::LedgerError,
-    lists::{Page, load_page, named},
+    lists::{Page, load_page},
     tables::{history, webhooks},
 };
 
@@ -62,7 +62,7 @@ impl Action {
 
 impl FromSql<Text, Pg> for Action {
     fn from_sql(name: PgValue<'_>) -> deserialize::Result<Self> {
-        named(&name)
+        parse_name(&name)
     }
 }
 

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{
     connect::{
         pool::{Ledger, failed},
-        session::Mark,
+        session::SessionMark,
         timings::Timings,
     },
     error::LedgerError,
@@ -33,24 +33,24 @@ use crate::{
 /// Held as long as the leader's connection stands.
 pub(crate) const LEADER_LOCK: i64 = 0x7765_6268_6c65_6164;
 /// The limit for the leader's calls, above the server's `statement_timeout`.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LEADER_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The limit for a commit that deletes a day's files: 3 GB a second here.
-const COMMITTED_WITHIN: Duration = Duration::from_secs(30 * 60);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// How often an idle leader checks its session, well within the session's limits.
-const BEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// While the leader waits for a lock, everybody else waits behind it, so it waits 500 ms at most. The server ends the
 /// session of a vanished host, and frees the lock: after 20 s idle, or 20 s in which nobody takes the answer (`connect.rs`).
 ///
 /// With this `work_mem` the server looks ids up in a hashed set, however large it believes a day to be. With less it
 /// may search all of the set for each row. It takes only as much memory as the set needs. Without bitmap scans, a plan
 /// that was made while a table was nearly empty reads the next rows of an index, and does not sort all of them.
-const SESSION: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem = '64MB'; SET enable_bitmapscan = off; \
+const SESSION_SETTINGS: &str = "SET lock_timeout = '500ms'; SET jit = off; SET work_mem = '64MB'; SET enable_bitmapscan = off; \
      SET idle_session_timeout = '20s'";
 
 /// A process that may become the leader.
 pub struct Candidate {
     conn: AsyncPgConnection,
-    mark: Mark,
+    mark: SessionMark,
     timings: Timings,
 }
 
@@ -63,10 +63,10 @@ pub struct Leader {
     pub(crate) leftovers: LeftoversCursor,
 }
 
-/// How far the walks for leftovers have come: the walk that is under way, and the last key that it read.
+/// How far the scans for leftovers have come: the scan that is under way, and the last key that it read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LeftoversCursor {
-    pub(crate) walk: usize,
+    pub(crate) scan: usize,
     pub(crate) after: (Uuid, Uuid),
 }
 
@@ -74,7 +74,7 @@ impl Ledger {
     /// Opens a connection for a leader, which does not count among the pool's. The server closes it after 20 s idle.
     pub async fn candidate(&self) -> Result<Candidate, LedgerError> {
         let mut conn = self.connection().await?;
-        let mark = match Mark::replace(&mut conn, SESSION).await {
+        let mark = match SessionMark::replace(&mut conn, SESSION_SETTINGS).await {
             Ok(mark) => mark,
             Err(error) => return Err(failed(error, &mut conn).await),
         };
@@ -119,16 +119,16 @@ impl Leader {
         }
     }
 
-    /// Runs statements on the leader's connection, within [`PATIENCE`]. `call` is the name of the calling function, for
+    /// Runs statements on the leader's connection, within [`LEADER_CALL_TIMEOUT`]. `call` is the name of the calling function, for
     /// the metric.
     pub(crate) async fn run<T, F>(&mut self, call: &'static str, statements: F) -> Result<T, LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
-        self.run_within(PATIENCE, call, statements).await
+        self.run_within(LEADER_CALL_TIMEOUT, call, statements).await
     }
 
-    /// Runs statements in a transaction, and commits it within [`COMMITTED_WITHIN`]: no limit of the server ends a commit.
+    /// Runs statements in a transaction, and commits it within [`COMMIT_TIMEOUT`]: no limit of the server ends a commit.
     pub(crate) async fn run_then_commit<F>(&mut self, call: &'static str, statements: F) -> Result<(), LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<(), Error>,
@@ -143,12 +143,12 @@ impl Leader {
         })
         .await?;
         let commit = async |conn: &mut AsyncPgConnection| AnsiTransactionManager::commit_transaction(conn).await;
-        self.run_within(COMMITTED_WITHIN, call, commit).await
+        self.run_within(COMMIT_TIMEOUT, call, commit).await
     }
 
     async fn run_within<T, F>(
         &mut self,
-        patience: Duration,
+        call_timeout: Duration,
         call: &'static str,
         statements: F,
     ) -> Result<T, LedgerError>
@@ -163,7 +163,7 @@ impl Leader {
                 Err(error) => Err(failed(error, &mut conn).await),
             }
         };
-        tokio::time::timeout(patience, done).await.map_err(|_| LedgerError::Timeout(patience))?
+        tokio::time::timeout(call_timeout, done).await.map_err(|_| LedgerError::Timeout(call_timeout))?
     }
 }
 
@@ -175,9 +175,9 @@ impl Drop for Leader {
 
 /// Keeps the session from being idle for long, whatever the leader waits for, and checks that it is the one that holds
 /// the lock. Ends with the leader or the connection.
-async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, mark: Mark, lost: watch::Sender<bool>) {
+async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, mark: SessionMark, lost: watch::Sender<bool>) {
     loop {
-        tokio::time::sleep(BEAT).await;
+        tokio::time::sleep(HEARTBEAT_INTERVAL).await;
         // The connection is held only during a beat, as it must be dropped with the leader.
         let Some(conn) = conn.upgrade() else { return };
         // The leader uses the connection: it is not idle.
@@ -190,7 +190,7 @@ async fn beat(conn: Weak<Mutex<AsyncPgConnection>>, mark: Mark, lost: watch::Sen
 }
 
 async fn in_time<T>(statements: impl Future<Output = T>) -> Result<T, LedgerError> {
-    tokio::time::timeout(PATIENCE, statements).await.map_err(|_| LedgerError::Timeout(PATIENCE))
+    tokio::time::timeout(LEADER_CALL_TIMEOUT, statements).await.map_err(|_| LedgerError::Timeout(LEADER_CALL_TIMEOUT))
 }
 
 #[cfg(test)]

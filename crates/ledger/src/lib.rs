@@ -27,12 +27,12 @@ mod webhook;
 pub use connect::{
     address::LedgerConfig,
     clock::ClockReading,
-    pool::{Connections, Ledger, PATIENCE},
+    pool::{CALL_TIMEOUT, Connections, Ledger},
 };
 pub use delivery::{
     attempts::{Attempted, Record},
     brakes::Brake,
-    hold::{Held, ReleaseRate},
+    hold::{JobToHold, ReleaseRate},
     intake::{NewEvent, Stored},
     look_up::{Destination, LoadedDelivery, StoredBody},
 };
@@ -45,10 +45,10 @@ pub use error::{LedgerError, TlsOptionError};
 pub use history::{Action, Actor, HistoryEntry};
 pub use leader::{
     Candidate, Leader,
-    find_waiting::{Place, Stream, Waiting, WaitingChunk},
+    find_waiting::{Stream, StreamPosition, Waiting, WaitingChunk},
     generation::{Generation, RebuildCursor},
     leftovers::{Cleared, retained_tables},
-    retention::{Part, Removal, Removed},
+    retention::{DayPart, Removal, Removed},
     untried::Indexed,
 };
 pub use lists::Page;
@@ -58,13 +58,13 @@ pub use log::{
 };
 pub use notices::{expiring::Expiring, failing::FailingThresholds};
 pub use outbox::{
-    LEASE, OutboxBatch, Promised,
-    tasks::{Running, Step},
+    OUTBOX_LEASE, OutboxBatch, PromisedJob,
+    tasks::{RunningTasks, TaskStep},
 };
 pub use partitions::Day;
 pub use recovery::{
     NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery,
-    resends::{Kept, Resend},
+    resends::{Resend, RetentionTimes},
 };
 pub use schema::{MigrationsSeen, SchemaState};
 pub use secrets::{
@@ -74,11 +74,11 @@ pub use secrets::{
 pub use sessions::{NewSession, Session, SessionHash};
 pub use stats::{HourCounts, StatsStep, Tally};
 pub use tenant::{
-    Counted, TenantCondition,
+    CountedDeliveries, TenantCondition,
     erasure::{Erased, Erasure, erased_tables},
 };
 pub use test_deliveries::TestDelivery;
 pub use webhook::{
-    Backlog, Most, NewWebhook, OwnWebhook, Registration, SETTLING, Webhook, WebhookHealth, cancellation::Cancellation,
-    deletions::DeletedWebhook, settings::WebhookSettings,
+    Backlog, NewWebhook, OwnWebhook, Registration, SETTLE_TIME, Webhook, WebhookHealth, WebhookLimits,
+    cancellation::Cancellation, deletions::DeletedWebhook, settings::WebhookSettings,
 };

@@ -1,10 +1,9 @@
 //! Lists and their pages. A list leaves out rows with values that only a later version knows.
 
-use std::{error::Error, pin::pin, str::FromStr};
+use std::{error::Error, pin::pin};
 
 use diesel::{
     deserialize,
-    pg::PgValue,
     result::{Error as QueryError, QueryResult},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl, methods::LoadQuery};
@@ -17,11 +16,6 @@ pub struct Page<Key> {
     pub after: Option<Key>,
     /// The most entries.
     pub limit: u16,
-}
-
-/// Reads the value of a stored name. An unknown name is an error.
-pub(crate) fn named<T: FromStr<Err: Error + Send + Sync + 'static>>(name: &PgValue<'_>) -> deserialize::Result<T> {
-    Ok(std::str::from_utf8(name.as_bytes())?.parse()?)
 }
 
 /// The values of a row, unless this version does not know one of them.

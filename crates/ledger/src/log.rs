@@ -14,7 +14,7 @@ use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, Tenant
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use self::query::{LogRow, LogStep, Source};
+use self::query::{LogRow, LogSource, LogStep};
 use crate::{
     connect::pool::Ledger,
     delivery::bodies::with_bodies,
@@ -86,7 +86,7 @@ pub struct Attempt {
     /// The HTTP status, if one came.
     pub status: Option<i16>,
     /// The first bytes of the answer's body.
-    pub answer_head: Vec<u8>,
+    pub response_body: Vec<u8>,
     /// The failure message, if any.
     pub error: Option<String>,
 }
@@ -122,9 +122,9 @@ pub struct DeliveryPage {
 }
 
 /// How many attempts are shown, the newest. Each resend may add as many as the schedule has steps.
-const ATTEMPTS: i64 = 200;
+const MAX_ATTEMPTS: i64 = 200;
 /// How far an event's timestamp may lie ahead of its delivery's creation.
-const AHEAD: time::Duration = time::Duration::DAY;
+const MAX_TIME_AHEAD: time::Duration = time::Duration::DAY;
 
 impl Attempt {
     /// The duration of the attempt.
@@ -184,7 +184,7 @@ impl Ledger {
         let query = attempts::table
             .filter(attempts::delivery_id.eq(id.as_uuid()))
             .order(attempts::attempt.desc())
-            .limit(ATTEMPTS)
+            .limit(MAX_ATTEMPTS)
             .select(Attempt::as_select());
         let mut attempts = self.run("attempt_list", async |conn| load_known(query, conn).await).await?;
         attempts.reverse();
@@ -222,21 +222,21 @@ impl Ledger {
 
 /// Where to search, and which states to match there. A deleted webhook's waiting deliveries count as cancelled, whether
 /// or not they are marked so yet. `None` when nothing can match.
-fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(Source, Option<&'static [&'static str]>)> {
+fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(LogSource, Option<&'static [&'static str]>)> {
     use DeliveryState::{Cancelled, Dropped, Pending, Retrying, Skipped, Succeeded};
     Some(match (existence, state) {
-        (_, None) => (Source::Log, None),
+        (_, None) => (LogSource::Log, None),
         (Existence::Cancelling | Existence::Deleted, Some(Pending | Retrying)) => return None,
-        (Existence::Cancelling, Some(Cancelled)) => (Source::Log, Some(&["pending", "retrying", "cancelled"])),
-        (_, Some(Pending)) => (Source::Log, Some(&["pending"])),
-        (_, Some(Succeeded)) => (Source::Log, Some(&["succeeded"])),
-        (_, Some(state @ (Retrying | Dropped | Cancelled | Skipped))) => (Source::Unsuccessful(state), None),
+        (Existence::Cancelling, Some(Cancelled)) => (LogSource::Log, Some(&["pending", "retrying", "cancelled"])),
+        (_, Some(Pending)) => (LogSource::Log, Some(&["pending"])),
+        (_, Some(Succeeded)) => (LogSource::Log, Some(&["succeeded"])),
+        (_, Some(state @ (Retrying | Dropped | Cancelled | Skipped))) => (LogSource::Unsuccessful(state), None),
     })
 }
 
-/// The id after which matches can begin: a delivery is created at most [`AHEAD`] before its event's timestamp.
+/// The id after which matches can begin: a delivery is created at most [`MAX_TIME_AHEAD`] before its event's timestamp.
 fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>) -> Uuid {
     let cursor = cursor.map_or(Uuid::max(), DeliveryId::as_uuid);
-    let Some(latest) = created_until.and_then(|until| until.checked_add(AHEAD)) else { return cursor };
+    let Some(latest) = created_until.and_then(|until| until.checked_add(MAX_TIME_AHEAD)) else { return cursor };
     cursor.min(DeliveryId::bound_at(latest))
 }

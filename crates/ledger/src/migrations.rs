@@ -11,7 +11,7 @@ use diesel_migrations::{EmbeddedMigrations, FileBasedMigrations, embed_migration
 use crate::error::LedgerError;
 
 /// The migrations of this program. The first one is the baseline.
-const OWN: EmbeddedMigrations = embed_migrations!();
+const OWN_MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
 /// Releases, oldest first, and how many of the migrations each of them has. The first release has the baseline.
 const RELEASES: [(&str, usize); 1] = [("1.0", 1)];
@@ -41,7 +41,7 @@ impl Migrations {
 impl MigrationSource<Pg> for Migrations {
     fn migrations(&self) -> Result<Vec<Box<dyn Migration<Pg>>>> {
         match self {
-            Self::Own => OWN.migrations(),
+            Self::Own => OWN_MIGRATIONS.migrations(),
             Self::OfFolder(folder) => FileBasedMigrations::from_path(folder)?.migrations(),
         }
     }

@@ -1,4 +1,4 @@
-//! Notices: what administrators are told. The transaction of what a notice is about adds it; the outbox relay publishes
+//! Notices: what administrators are notified of. The transaction of what a notice is about adds it; the outbox relay publishes
 //! it, and marks it once the broker has confirmed it. Triggers of `webhook_health` add those about a webhook's health.
 
 pub(crate) mod expiring;
@@ -26,7 +26,7 @@ use crate::{
 
 #[derive(Queryable, QueryableByName, Selectable)]
 #[diesel(table_name = notices, check_for_backend(diesel::pg::Pg))]
-struct Row {
+struct NoticeRow {
     id: Uuid,
     webhook_id: Uuid,
     tenant_id: Uuid,
@@ -39,7 +39,7 @@ struct Row {
 /// Leases the notices that are not published, oldest lease first, for as long as jobs of the outbox. An id begins with
 /// its millisecond; within one, the transaction that began first comes first. Leaves those of types that only a newer
 /// version knows, which publishes them.
-const LEASE: &str = "WITH leased AS ( \
+const LEASE_NOTICES: &str = "WITH leased AS ( \
        UPDATE notices AS n SET leased_until = now() + interval '30 seconds' FROM ( \
          SELECT id FROM notices WHERE leased_until <= now() AND notice_type = ANY ($2) \
          ORDER BY leased_until, id LIMIT $1 FOR UPDATE SKIP LOCKED \
@@ -50,9 +50,9 @@ impl Ledger {
     /// Leases up to `most` notices that are not known to be published.
     pub async fn notices_lease(&self, most: u16) -> Result<Vec<Notice>, LedgerError> {
         let known = NoticeType::ALL.map(NoticeType::as_str);
-        let query = sql(LEASE).bind(i32::from(most)).bind(&known[..]);
-        let rows: Vec<Row> = self.run("notices_lease", async |conn| query.load(conn).await).await?;
-        Ok(rows.into_iter().filter_map(Row::read).collect())
+        let query = sql(LEASE_NOTICES).bind(i32::from(most)).bind(&known[..]);
+        let rows: Vec<NoticeRow> = self.run("notices_lease", async |conn| query.load(conn).await).await?;
+        Ok(rows.into_iter().filter_map(NoticeRow::read).collect())
     }
 
     /// A webhook's notices of the types that this version knows, newest first. `None` when the tenant has no such webhook,
@@ -74,13 +74,13 @@ impl Ledger {
             .filter(notices::notice_type.eq_any(NoticeType::ALL.map(NoticeType::as_str)))
             .order((notices::webhook_id.desc(), notices::id.desc()))
             .limit(page.limit.into())
-            .select(Row::as_select());
+            .select(NoticeRow::as_select());
         let rows = self.run("notice_list", async |conn| {
-            let rows: Vec<Row> = query.load(conn).await?;
+            let rows: Vec<NoticeRow> = query.load(conn).await?;
             let is_known = !rows.is_empty() || is_known(conn, tenant.as_uuid(), webhook.as_uuid()).await?;
             Ok(is_known.then_some(rows))
         });
-        Ok(rows.await?.map(|rows| rows.into_iter().filter_map(Row::read).collect()))
+        Ok(rows.await?.map(|rows| rows.into_iter().filter_map(NoticeRow::read).collect()))
     }
 
     /// Notes that the broker has confirmed these notices.
@@ -114,7 +114,7 @@ pub(crate) async fn add_notice(
     row.insert_into(notices::table).into_columns(columns).execute(conn).await.map(|_| ())
 }
 
-impl Row {
+impl NoticeRow {
     /// `None` for a notice of an unknown type.
     fn read(self) -> Option<Notice> {
         let Ok(notice_type) = self.notice_type.parse() else {

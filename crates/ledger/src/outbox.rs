@@ -29,11 +29,11 @@ use crate::{
 };
 
 /// The time to publish jobs after they were added or leased, by the database's clock.
-pub const LEASE: Duration = Duration::from_secs(30);
+pub const OUTBOX_LEASE: Duration = Duration::from_secs(30);
 
 /// A job of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Promised {
+pub struct PromisedJob {
     /// The job.
     pub job: Job,
     /// The number of its deliveries by the broker before it was held.
@@ -41,7 +41,7 @@ pub struct Promised {
 }
 
 /// An entry of the outbox: its delivery, the end of its lease, and the number of the job's deliveries by the broker.
-type Entry = (Uuid, OffsetDateTime, i16);
+type LeasedEntry = (Uuid, OffsetDateTime, i16);
 
 /// Jobs that the caller has to publish, and then delete from the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,16 +49,16 @@ pub struct OutboxBatch {
     pub(crate) ids: Vec<Uuid>,
     /// The end of the lease, which tells these entries from later ones of the same deliveries.
     pub(crate) until: OffsetDateTime,
-    jobs: Vec<Promised>,
+    jobs: Vec<PromisedJob>,
 }
 
 impl OutboxBatch {
     pub(crate) const EMPTY: Self = Self { ids: Vec::new(), until: OffsetDateTime::UNIX_EPOCH, jobs: Vec::new() };
 
     /// Leased entries, and the jobs of those deliveries that wait, given with their numbers of attempts made.
-    fn of(entries: &[Entry], waiting: &[(Uuid, i16)]) -> Self {
+    fn of(entries: &[LeasedEntry], waiting: &[(Uuid, i16)]) -> Self {
         let delivery_counts: HashMap<Uuid, i16> = entries.iter().map(|(id, _, times)| (*id, *times)).collect();
-        let promised = |(id, attempts): &(Uuid, i16)| Promised {
+        let promised = |(id, attempts): &(Uuid, i16)| PromisedJob {
             job: next_job(*id, *attempts),
             delivery_count: delivery_counts.get(id).map_or(0, |times| u32::from(times.unsigned_abs())),
         };
@@ -70,12 +70,12 @@ impl OutboxBatch {
     }
 
     /// The jobs to publish.
-    pub fn jobs(&self) -> &[Promised] {
+    pub fn jobs(&self) -> &[PromisedJob] {
         &self.jobs
     }
 
     /// The batch without some of its jobs, which stay in the outbox.
-    pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a Promised>) -> Self {
+    pub fn without<'a>(&self, jobs: impl IntoIterator<Item = &'a PromisedJob>) -> Self {
         let unpublished: HashSet<_> = jobs.into_iter().map(|one| one.job.delivery.as_uuid()).collect();
         let is_published = |id: &Uuid| !unpublished.contains(id);
         Self {
@@ -100,12 +100,12 @@ batch_statement! {
 batch_statement! {
     AddLeased -> (SqlUuid, Timestamptz, SmallInt);
     lease { seconds: f64 => Double }
-    job { delivery: Uuid => SqlUuid, handed_out: i16 => SmallInt };
-    " INSERT INTO promised_jobs AS p (delivery_id, leased_until, handed_out) \
-      SELECT delivery, now() + seconds * interval '1 second', handed_out FROM job, lease ORDER BY delivery \
+    job { delivery: Uuid => SqlUuid, delivery_count: i16 => SmallInt };
+    " INSERT INTO promised_jobs AS p (delivery_id, leased_until, delivery_count) \
+      SELECT delivery, now() + seconds * interval '1 second', delivery_count FROM job, lease ORDER BY delivery \
       ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until, \
-        handed_out = greatest(p.handed_out, excluded.handed_out) \
-      RETURNING delivery_id, leased_until, p.handed_out"
+        delivery_count = greatest(p.delivery_count, excluded.delivery_count) \
+      RETURNING delivery_id, leased_until, p.delivery_count"
 }
 
 const DELETE: &str = "DELETE FROM promised_jobs WHERE delivery_id = ANY (ARRAY( \
@@ -113,15 +113,15 @@ const DELETE: &str = "DELETE FROM promised_jobs WHERE delivery_id = ANY (ARRAY( 
        ORDER BY delivery_id FOR UPDATE))";
 
 impl Ledger {
-    /// Leases up to `most` entries that nobody leases to the caller, for [`LEASE`]. Makes their deliveries due now: the
+    /// Leases up to `most` entries that nobody leases to the caller, for [`OUTBOX_LEASE`]. Makes their deliveries due now: the
     /// entries may be old, and lost-job detection must not take their jobs for lost. A delivery that is gone or waits no
     /// longer has no job: its entry is only deleted.
     ///
     /// # Errors
     /// When the database does not answer. Others may lease the entries immediately then, if the database hears of it.
     pub async fn outbox_lease(&self, most: u16) -> Result<OutboxBatch, LedgerError> {
-        let statement = LeaseOutbox { seconds: vec![LEASE.as_secs_f64()], most: vec![most.into()] };
-        let leased: Vec<Entry> = self.run("outbox_lease", async |conn| statement.load(conn).await).await?;
+        let statement = LeaseOutbox { seconds: vec![OUTBOX_LEASE.as_secs_f64()], most: vec![most.into()] };
+        let leased: Vec<LeasedEntry> = self.run("outbox_lease", async |conn| statement.load(conn).await).await?;
         let Some((_, until, _)) = leased.as_slice().first().copied() else { return Ok(OutboxBatch::EMPTY) };
         let ids: Vec<Uuid> = leased.iter().map(|(id, ..)| *id).collect();
         // Others lock deliveries before their entries here. The lease needs no lock any more.
@@ -158,19 +158,20 @@ pub(crate) async fn add_to_outbox(conn: &mut AsyncPgConnection, delivery: Uuid) 
         .map(|_| ())
 }
 
-/// Adds the next attempts of deliveries that wait, given with their numbers of attempts made. `handed_out` returns the number of
-/// deliveries of a job by the broker. The caller leases the jobs for [`LEASE`], even those that are already in the outbox.
+/// Adds the next attempts of deliveries that wait, given with their numbers of attempts made. `delivery_count` returns the number of
+/// deliveries of a job by the broker. The caller leases the jobs for [`OUTBOX_LEASE`], even those that are already in the outbox.
 pub(crate) async fn add_leased(
     conn: &mut AsyncPgConnection,
     waiting: &[(Uuid, i16)],
-    handed_out: impl Fn(&Uuid) -> i16,
+    delivery_count: impl Fn(&Uuid) -> i16,
 ) -> QueryResult<OutboxBatch> {
     if waiting.is_empty() {
         return Ok(OutboxBatch::EMPTY);
     }
-    let (seconds, delivery) = (vec![LEASE.as_secs_f64()], waiting.iter().map(|(id, _)| *id).collect());
-    let statement = AddLeased { seconds, delivery, handed_out: waiting.iter().map(|(id, _)| handed_out(id)).collect() };
-    let entries: Vec<Entry> = statement.load(conn).await?;
+    let (seconds, delivery) = (vec![OUTBOX_LEASE.as_secs_f64()], waiting.iter().map(|(id, _)| *id).collect());
+    let statement =
+        AddLeased { seconds, delivery, delivery_count: waiting.iter().map(|(id, _)| delivery_count(id)).collect() };
+    let entries: Vec<LeasedEntry> = statement.load(conn).await?;
     Ok(OutboxBatch::of(&entries, waiting))
 }
 

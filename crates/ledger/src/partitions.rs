@@ -12,7 +12,7 @@ use crate::{connect::pool::Ledger, error::LedgerError, statement::sql};
 /// Partitions are made from `DAYS_BACK` days ago, as events may come late, to `DAYS_AHEAD` days ahead.
 const DAYS_BACK: i64 = 2;
 const DAYS_AHEAD: i64 = 7;
-const SECONDS: i64 = 24 * 60 * 60;
+const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// The advisory lock: one process at a time makes a partition.
 const PARTITIONS_LOCK: i64 = 0x7765_6268_7061_7274;
 
@@ -54,7 +54,7 @@ impl Day {
 
     /// The first second after it, in Unix seconds. Computed, as the day after 9999-12-31 has no `Date`.
     const fn end(self) -> i64 {
-        self.start() + SECONDS
+        self.start() + DAY_SECONDS
     }
 
     /// Whether it was over at `moment`.
@@ -90,7 +90,7 @@ impl Day {
 pub(crate) struct Week(i64);
 
 impl Week {
-    const SECONDS: i64 = 7 * SECONDS;
+    const SECONDS: i64 = 7 * DAY_SECONDS;
 
     /// The week of a delivery's event.
     pub(crate) fn of(delivery: DeliveryId) -> Self {

@@ -12,7 +12,7 @@ use diesel::{
     sql_types::Text,
 };
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, time_text};
+use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, parse_name, time_text};
 use serde_json::json;
 use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
@@ -23,7 +23,6 @@ use crate::{
     connect::pool::Ledger,
     error::LedgerError,
     history::{Action, Actor, add_history},
-    lists::named,
     statement::{rows, sql},
     tables::{recoveries, webhooks},
     webhook::{OwnWebhook, cancellation::is_cancelling, lock, of},
@@ -51,7 +50,7 @@ impl Recoverable {
 
 impl FromSql<Text, Pg> for Recoverable {
     fn from_sql(name: PgValue<'_>) -> deserialize::Result<Self> {
-        named(&name)
+        parse_name(&name)
     }
 }
 
@@ -83,7 +82,7 @@ pub struct Recovery {
     /// The outcomes of the last attempts of the deliveries that it recovers; none: of all.
     pub outcomes: Vec<OutcomeClass>,
     /// The last delivery that it has looked at.
-    pub reached: Uuid,
+    pub cursor: Uuid,
     /// When it was asked for.
     pub created_at: OffsetDateTime,
     /// When it was done.
@@ -129,21 +128,21 @@ pub struct RecoverableWebhook {
 
 rows! { RecoverableWebhook { id, tenant, is_recovering } }
 
-struct Counted {
+struct CountRow {
     looked_at: i64,
     count: i64,
 }
 
-rows! { Counted { looked_at, count } }
+rows! { CountRow { looked_at, count } }
 
 /// The count stops here: some tens of milliseconds, or a second or two for deliveries of certain outcomes.
-const COUNTED: i64 = 100_000;
+const MAX_COUNT: i64 = 100_000;
 
-const WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \
+const FIND_WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \
        EXISTS (SELECT FROM recoveries AS r WHERE r.webhook_id = w.id AND r.finished_at IS NULL) AS is_recovering \
      FROM webhooks AS w \
      WHERE w.deleted_at IS NULL AND ($1 IS NULL OR w.tenant_id = $1) \
-       AND NOT EXISTS (SELECT FROM webhook_tasks AS t WHERE t.webhook_id = w.id) \
+       AND NOT EXISTS (SELECT FROM cancellations AS t WHERE t.webhook_id = w.id) \
      ORDER BY w.tenant_id, w.id";
 
 impl Ledger {
@@ -164,7 +163,7 @@ impl Ledger {
             recoveries::until.eq(wanted.until),
             recoveries::states.eq(wanted.states()),
             recoveries::outcomes.eq(&wanted.outcomes),
-            recoveries::reached.eq(wanted.first()),
+            recoveries::cursor.eq(wanted.first()),
         );
         // The update changes nothing. It returns the running recovery.
         let insert = diesel::insert_into(recoveries::table)
@@ -208,25 +207,25 @@ impl Ledger {
         bodies: Duration,
     ) -> Result<Option<RecoverableCount>, LedgerError> {
         let own = webhooks::table.find(webhook.as_uuid()).filter(of(tenant));
-        let counted: Option<Counted> = self
+        let counted: Option<CountRow> = self
             .run("recoverable_count", async |conn| {
                 if !diesel::select(diesel::dsl::exists(own)).get_result::<bool>(conn).await? {
                     return Ok(None);
                 }
                 let ids = (first_kept(conn, bodies).await?, Uuid::max());
-                wanted.count(conn, webhook, ids, (COUNTED + 1, &wanted.outcomes)).await.map(Some)
+                wanted.count(conn, webhook, ids, (MAX_COUNT + 1, &wanted.outcomes)).await.map(Some)
             })
             .await?;
-        Ok(counted.map(|Counted { looked_at, count }| RecoverableCount {
-            count: count.min(COUNTED),
-            is_exact: looked_at <= COUNTED,
+        Ok(counted.map(|CountRow { looked_at, count }| RecoverableCount {
+            count: count.min(MAX_COUNT),
+            is_exact: looked_at <= MAX_COUNT,
         }))
     }
 
     /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. A webhook is left out
     /// while its deliveries are being cancelled.
     pub async fn recoverable_webhooks(&self, tenant: Option<TenantId>) -> Result<Vec<RecoverableWebhook>, LedgerError> {
-        let query = sql(WEBHOOKS).bind(tenant.map(TenantId::as_uuid));
+        let query = sql(FIND_WEBHOOKS).bind(tenant.map(TenantId::as_uuid));
         self.run("recoverable_webhooks", async |conn| query.load(conn).await).await
     }
 
@@ -264,7 +263,7 @@ impl NewRecovery {
         webhook: WebhookId,
         (first, end): (Uuid, Uuid),
         (most, outcomes): (i64, &[OutcomeClass]),
-    ) -> QueryResult<Counted> {
+    ) -> QueryResult<CountRow> {
         let count = sql(include_str!("recovery/count_recoverable.sql"))
             .bind(webhook.as_uuid())
             .bind(self.states())

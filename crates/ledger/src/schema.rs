@@ -18,7 +18,7 @@ use crate::{
 const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
 
 /// How often a process tries again while another one migrates.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How the database's schema compares with what this program was built for.
 #[derive(Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Ledger {
         // Polls: waiting in a statement would hold a snapshot, and building an index waits for those.
         let lock = format!("SELECT pg_try_advisory_lock({SCHEMA_LOCK}) AS had");
         while !sql(&lock).value::<bool>(&mut conn).await? {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let seen = self.migrations.compared(&versions(&mut conn).await?)?;
         if seen.has_other_baseline {

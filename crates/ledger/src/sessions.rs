@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use crate::{connect::pool::Ledger, error::LedgerError, statement::sql, tables::admin_sessions};
 
 /// Expired sessions that one statement deletes.
-const PURGE: usize = 1000;
+const PURGE_ROWS: usize = 1000;
 
 /// The SHA-256 of a session id. The ledger knows nothing else of the id.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -123,7 +123,7 @@ impl Ledger {
         loop {
             let deleted = self.run("sessions_purge", async |conn| purge_some(conn, now).await).await?;
             purged += deleted;
-            if deleted < PURGE {
+            if deleted < PURGE_ROWS {
                 return Ok(purged);
             }
         }
@@ -146,7 +146,7 @@ async fn purge_some(conn: &mut AsyncPgConnection, now: OffsetDateTime) -> QueryR
     sql("DELETE FROM admin_sessions WHERE id_sha256 = ANY (ARRAY( \
            SELECT id_sha256 FROM admin_sessions WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED))")
     .bind(now)
-    .bind(PURGE as i64)
+    .bind(PURGE_ROWS as i64)
     .execute(conn)
     .await
 }

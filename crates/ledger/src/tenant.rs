@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Deliveries that one statement counts: some tens of milliseconds.
-const CHUNK: i64 = 50_000;
+const CHUNK_DELIVERIES: i64 = 50_000;
 
 /// How far a tenant has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,23 +31,23 @@ pub struct TenantCondition {
 
 /// A part of a webhook's deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedDeliveries {
     /// How many.
     pub deliveries: u64,
     /// The last one, if there may be more.
     pub last: Option<DeliveryId>,
 }
 
-const CONDITION: &str = "SELECT \
+const READ_CONDITION: &str = "SELECT \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NULL) AS registered, \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS deleted, \
-       (SELECT count(*) FROM webhook_tasks \
+       (SELECT count(*) FROM cancellations \
         WHERE webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
        (SELECT count(*) FROM notices WHERE tenant_id = $1 AND leased_until IS NOT NULL) AS unpublished, \
        (SELECT extract(epoch FROM now() - max(deleted_at))::float8 FROM webhooks \
         WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS last_deleted";
 // A webhook's log is read as the README says of it.
-const COUNT: &str = "WITH chunk AS MATERIALIZED ( \
+const COUNT_CHUNK: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3 \
      ) SELECT (SELECT count(*) FROM chunk) AS deliveries, (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS last";
 
@@ -56,7 +56,7 @@ rows! { TenantCondition { registered, deleted, cancelling, unpublished, last_del
 impl Ledger {
     /// How far a tenant has left.
     pub async fn tenant_condition(&self, tenant: TenantId) -> Result<TenantCondition, LedgerError> {
-        let query = sql(CONDITION).bind(tenant);
+        let query = sql(READ_CONDITION).bind(tenant);
         self.run("tenant_condition", async |conn| query.get_result(conn).await).await
     }
 
@@ -65,11 +65,12 @@ impl Ledger {
         &self,
         webhook: WebhookId,
         after: Option<DeliveryId>,
-    ) -> Result<Counted, LedgerError> {
-        let query = sql(COUNT).bind(webhook).bind(after.map_or(Uuid::nil(), DeliveryId::as_uuid)).bind(CHUNK);
+    ) -> Result<CountedDeliveries, LedgerError> {
+        let query =
+            sql(COUNT_CHUNK).bind(webhook).bind(after.map_or(Uuid::nil(), DeliveryId::as_uuid)).bind(CHUNK_DELIVERIES);
         let (deliveries, last): (i64, Option<DeliveryId>) =
             self.run("deliveries_count", async |conn| query.value(conn).await).await?;
-        let last = last.filter(|_| deliveries == CHUNK);
-        Ok(Counted { deliveries: u64::try_from(deliveries).unwrap_or_default(), last })
+        let last = last.filter(|_| deliveries == CHUNK_DELIVERIES);
+        Ok(CountedDeliveries { deliveries: u64::try_from(deliveries).unwrap_or_default(), last })
     }
 }

@@ -19,7 +19,7 @@ use uuid::Uuid;
 pub(crate) use self::ownership::{Active, Existence, lock};
 pub use self::{backlog::Backlog, ownership::OwnWebhook};
 use crate::{
-    connect::pool::{Ledger, PATIENCE},
+    connect::pool::{CALL_TIMEOUT, Ledger},
     error::LedgerError,
     history::{Action, Actor, add_history},
     lists::{Page, load_page},
@@ -30,11 +30,11 @@ use crate::{
     webhook::settings::WebhookSettings,
 };
 
-/// The time after a webhook's `deleted_at` in which an ingest may still store a delivery to it. `deleted_at` is when the
-/// deleting transaction began, and it commits within its patience (20 s). Until then an ingest reads the webhook as it was,
-/// and its statement ends within its own patience and a tenth, when the server ends it (22 s). The last 3 s are for the
-/// commits.
-pub const SETTLING: Duration = PATIENCE.saturating_mul(2).saturating_add(Duration::from_secs(5));
+/// The time after a webhook's `deleted_at` in which an ingest may still store a delivery to the webhook. `deleted_at` is the
+/// begin of the deleting transaction, which commits within [`CALL_TIMEOUT`] (20 s). Until then an ingest reads the webhook
+/// as it was, and its own call ends within that time and a tenth, when the server ends the statement (22 s). The last 3 s
+/// are for the commits.
+pub const SETTLE_TIME: Duration = CALL_TIMEOUT.saturating_mul(2).saturating_add(Duration::from_secs(5));
 
 /// A webhook as its administrators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub struct NewWebhook {
 
 /// How many webhooks a tenant may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Most {
+pub struct WebhookLimits {
     /// Those that are not deleted.
     pub webhooks: u32,
     /// Deleted ones, kept for their logs until retention removes them.
@@ -107,7 +107,7 @@ pub enum Registration {
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = webhooks, check_for_backend(Pg))]
-struct Row {
+struct StoredWebhook {
     id: WebhookId,
     #[diesel(embed)]
     settings: WebhookSettings,
@@ -121,7 +121,7 @@ impl Ledger {
         &self,
         actor: &Actor,
         new: &NewWebhook,
-        most: Most,
+        most: WebhookLimits,
     ) -> Result<Registration, LedgerError> {
         let tenant = actor.tenant;
         let made = self
@@ -140,8 +140,9 @@ impl Ledger {
                         return Ok(Err(Registration::TooManyDeleted));
                     }
                     let row = (new, webhooks::tenant_id.eq(tenant));
-                    let insert = diesel::insert_into(webhooks::table).values(row).returning(Row::as_returning());
-                    let row: Row = insert.get_result(conn).await?;
+                    let insert =
+                        diesel::insert_into(webhooks::table).values(row).returning(StoredWebhook::as_returning());
+                    let row: StoredWebhook = insert.get_result(conn).await?;
                     let details = Value::Object(new.settings.members());
                     add_history(conn, actor, new.id, Action::Created, details).await?;
                     add_notice(conn, actor, new.id, NoticeType::Created, &[]).await?;
@@ -165,7 +166,7 @@ impl Ledger {
                     .filter(of(tenant).and(is_later))
                     .order((webhooks::created_at, webhooks::id))
                     .limit(limit)
-                    .select((Row::as_select(), Option::<WebhookHealth>::as_select()))
+                    .select((StoredWebhook::as_select(), Option::<WebhookHealth>::as_select()))
             };
             let found = load_page(page.limit, query, conn).await?;
             with_backlogs(conn, found).await
@@ -204,7 +205,7 @@ async fn has_deleted(conn: &mut AsyncPgConnection, tenant: TenantId, most: u32) 
         return Ok(false);
     }
     let remove = sql(REMOVE_UNUSED).bind(tenant.as_uuid());
-    let removed = remove.bind(SETTLING.as_secs_f64()).execute(conn).await?;
+    let removed = remove.bind(SETTLE_TIME.as_secs_f64()).execute(conn).await?;
     Ok(deleted - removed >= most)
 }
 
@@ -244,18 +245,18 @@ async fn shown(conn: &mut AsyncPgConnection, tenant: TenantId, id: WebhookId) ->
     let query = webhooks::table
         .left_join(webhook_health::table)
         .filter(of(tenant).and(webhooks::id.eq(id)))
-        .select((Row::as_select(), Option::<WebhookHealth>::as_select()));
+        .select((StoredWebhook::as_select(), Option::<WebhookHealth>::as_select()));
     let found = query.load(conn).await?;
     Ok(with_backlogs(conn, found).await?.pop())
 }
 
 async fn with_backlogs(
     conn: &mut AsyncPgConnection,
-    rows: Vec<(Row, Option<WebhookHealth>)>,
+    rows: Vec<(StoredWebhook, Option<WebhookHealth>)>,
 ) -> QueryResult<Vec<Webhook>> {
     let ids: Vec<_> = rows.iter().map(|(row, _)| row.id).collect();
     let mut backlogs = backlog::of(conn, &ids).await?;
-    let with = |(row, health): (Row, _)| {
+    let with = |(row, health): (StoredWebhook, _)| {
         let backlog = backlogs.remove(&row.id);
         row.webhook(health, backlog)
     };
@@ -280,7 +281,7 @@ pub(crate) async fn lock_registrations(conn: &mut AsyncPgConnection, tenant: Ten
     diesel::select(advisory_lock_of((high ^ low).cast_signed())).execute(conn).await.map(|_| ())
 }
 
-impl Row {
+impl StoredWebhook {
     fn webhook(self, health: Option<WebhookHealth>, backlog: Option<Backlog>) -> Webhook {
         let Self { id, settings, created_at, updated_at } = self;
         let (mut health, mut backlog) = (health.unwrap_or_default(), backlog.unwrap_or_default());

@@ -37,7 +37,7 @@ pub fn ledger_with(
         tls: settings.database.tls_files()?,
         max_connections,
         application_name: process,
-        patience: ledger::PATIENCE,
+        call_timeout: ledger::CALL_TIMEOUT,
     };
     Ledger::new(&config).map_err(invalid_database)
 }
@@ -47,7 +47,7 @@ pub fn ledger_with(
 /// # Errors
 /// As [`ledger_with`].
 pub fn part_of_ledger(ledger: &Ledger, connections: usize, patience: Duration) -> Result<Ledger, SettingsError> {
-    ledger.part(connections, patience).map_err(invalid_database)
+    ledger.with_pool(connections, patience).map_err(invalid_database)
 }
 
 fn invalid_database(error: LedgerError) -> SettingsError {

@@ -107,8 +107,8 @@ mod tests {
     fn ledger() -> Ledger {
         let url = "postgres://nobody@127.0.0.1:1/nothing".to_owned();
         let (password_file, max_connections, application_name) = (None, 3, "test");
-        let (patience, tls) = (ledger::PATIENCE, tls::ClientFiles::default());
-        Ledger::new(&LedgerConfig { url, password_file, tls, max_connections, application_name, patience }).unwrap()
+        let (call_timeout, tls) = (ledger::CALL_TIMEOUT, tls::ClientFiles::default());
+        Ledger::new(&LedgerConfig { url, password_file, tls, max_connections, application_name, call_timeout }).unwrap()
     }
 
     fn shown() -> std::collections::HashMap<String, f64> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use broker::{Backoff, BrokerError, Outgoing, PublishError, Publisher};
 use domain::Presence;
-use ledger::{Generation, Leader, Place, RebuildCursor, Stream, Waiting};
+use ledger::{Generation, Leader, RebuildCursor, Stream, StreamPosition, Waiting};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -54,11 +54,11 @@ impl Reconciler<'_> {
             for (stream, after) in [cursor.due(), cursor.untried()].into_iter().flatten() {
                 let last = self.enqueue_chunk(leader, &mut rebuild, stream, after).await?;
                 cursor.advance(stream, last, known.indexed_before);
-                leader.rebuild_reach(since, &cursor).await?;
+                leader.rebuild_advance(since, &cursor).await?;
             }
         }
         let Rebuild { jobs, held, .. } = rebuild;
-        let planned = leader.generation().await?.rebuilding.unwrap_or_default();
+        let planned = leader.generation().await?.rebuild_id.unwrap_or_default();
         match self.upkeep.broker.presence(&self.upkeep.broker.names().generation(planned)).await? {
             Presence::Exists => {}
             Presence::Unknown => return Ok("doubtful"),
@@ -78,8 +78,8 @@ impl Reconciler<'_> {
         leader: &mut Leader,
         rebuild: &mut Rebuild,
         stream: Stream,
-        after: Place,
-    ) -> Result<Option<Place>, Trouble> {
+        after: StreamPosition,
+    ) -> Result<Option<StreamPosition>, Trouble> {
         let began = Instant::now();
         let chunk = leader.waiting_find(stream, after, CHUNK_ROWS, rebuild.since).await?;
         pause(began.elapsed()).await;
@@ -100,7 +100,7 @@ impl Reconciler<'_> {
         leader: &mut Leader,
         known: Generation,
     ) -> Result<Option<(OffsetDateTime, RebuildCursor)>, Trouble> {
-        let id = known.rebuilding.unwrap_or_else(Uuid::new_v4);
+        let id = known.rebuild_id.unwrap_or_else(Uuid::new_v4);
         let queue = self.upkeep.broker.names().generation(id);
         if let Some(since) = known.rebuild_began_at {
             match self.upkeep.broker.presence(&queue).await? {
@@ -115,7 +115,7 @@ impl Reconciler<'_> {
         // The database's time, after the queue is declared: jobs of what commits later are published to this
         // generation.
         let since = leader.now().await?;
-        leader.rebuild_reach(since, &RebuildCursor::FIRST).await?;
+        leader.rebuild_advance(since, &RebuildCursor::FIRST).await?;
         Ok(Some((since, RebuildCursor::FIRST)))
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use broker::{BrokerError, Outgoing, Publisher};
 use domain::{DeliveryId, Job};
-use ledger::{Leader, Place, Stream, Waiting, WaitingChunk};
+use ledger::{Leader, Stream, StreamPosition, Waiting, WaitingChunk};
 use time::OffsetDateTime;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
@@ -76,7 +76,7 @@ impl Reconciler<'_> {
     /// Looks again at the most overdue untried delivery that is known, and at those that follow. If none is known, at
     /// those of a grace ago: there the backlog of dispatchers that have stopped begins.
     async fn look_at_oldest_untried(&mut self, leader: &mut Leader, pass: &mut Pass) -> Result<(), Trouble> {
-        let known = self.search.oldest_untried.map(Place::before);
+        let known = self.search.oldest_untried.map(StreamPosition::before);
         let after = known.unwrap_or_else(|| before_all(DeliveryId::bound_at(pass.now - self.upkeep.grace)));
         self.search.oldest_untried = self.chunk(leader, Stream::Untried, after, pass).await?.oldest;
         Ok(())
@@ -86,7 +86,7 @@ impl Reconciler<'_> {
         &mut self,
         leader: &mut Leader,
         stream: Stream,
-        after: Place,
+        after: StreamPosition,
         pass: &mut Pass,
     ) -> Result<WaitingChunk, Trouble> {
         let limit = self.search.copies(Instant::now());
@@ -113,7 +113,7 @@ impl Reconciler<'_> {
         let left = published.as_ref().map_or_else(|error| error.places.as_slice(), |()| &[]);
         let own = own.into_iter().enumerate().filter(|(place, _)| left.binary_search(place).is_err());
         let there: Vec<Job> = own.flat_map(|(_, own)| own).map(|waiting| waiting.job).collect();
-        leader.requeued_remember(&there).await?;
+        leader.requeued_record(&there).await?;
         self.search.copies = self.search.copies.saturating_sub(u32::try_from(there.len()).unwrap_or(u32::MAX));
         self.upkeep.metrics.enqueued("overdue", there.len());
         Ok(published.map_err(BrokerError::from)?)
@@ -121,6 +121,6 @@ impl Reconciler<'_> {
 }
 
 /// The place before all deliveries with later ids, whenever they are due.
-const fn before_all(id: Uuid) -> Place {
-    Place { due: OffsetDateTime::UNIX_EPOCH, id }
+const fn before_all(id: Uuid) -> StreamPosition {
+    StreamPosition { due: OffsetDateTime::UNIX_EPOCH, id }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use domain::RetrySchedule;
-use ledger::{Leader, LedgerError, Part, Removal};
+use ledger::{DayPart, Leader, LedgerError, Removal};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -176,7 +176,7 @@ impl<'a> Retention<'a> {
 
     async fn notify_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
         let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
-        let notified = leader.expiring_tell(after, age).await?;
+        let notified = leader.expiring_notify(after, age).await?;
         self.agenda.rest.extend(notified.next.map(Work::Expiring));
         Ok(u32::try_from(notified.looked).unwrap_or(u32::MAX))
     }
@@ -191,10 +191,10 @@ impl<'a> Retention<'a> {
             tracing::warn!(%day, deliveries, "deliveries that still waited are cancelled: their day is older than the retention");
         }
         if done.is_dropped {
-            let part_name = if part == Part::Log { "log" } else { "bodies" };
+            let part_name = if part == DayPart::Log { "log" } else { "bodies" };
             tracing::info!(%day, part = part_name, "a day is older than the retention: it is dropped");
         }
-        if done.is_dropped && part == Part::Log {
+        if done.is_dropped && part == DayPart::Log {
             metrics.days.inc();
             metrics.days_behind.dec();
         }
@@ -227,8 +227,8 @@ impl<'a> Retention<'a> {
         let bodies = leader.days_with_bodies(bodies).await?;
         let (rest, removal) = (&mut self.agenda.rest, |part| move |day| Work::Removal(Removal::of(day, part)));
         rest.extend([Work::Leftovers, Work::Stats]);
-        rest.extend(bodies.into_iter().rev().map(removal(Part::Bodies)));
-        rest.extend(old.into_iter().rev().map(removal(Part::Log)));
+        rest.extend(bodies.into_iter().rev().map(removal(DayPart::Bodies)));
+        rest.extend(old.into_iter().rev().map(removal(DayPart::Log)));
         rest.push(Work::Expiring(Uuid::nil()));
         if let Some(sessions @ 1..) =
             tolerate("deleting expired sessions", self.upkeep.ledger.sessions_purge(now).await)?

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ledger::{Place, WaitingChunk};
+use ledger::{StreamPosition, WaitingChunk};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -15,19 +15,19 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The cursors of the searches, and the most overdue deliveries that they know.
 #[derive(Default)]
 pub(crate) struct Search {
-    due: Option<Place>,
+    due: Option<StreamPosition>,
     /// The begin of the next round by due time, if it does not scan the whole index.
-    due_begin: Option<Place>,
+    due_begin: Option<StreamPosition>,
     /// The latest begin that the round by due time allows for the next one.
-    due_latest_begin: Option<Place>,
+    due_latest_begin: Option<StreamPosition>,
     /// The beginning of the latest round that scanned the whole index.
     whole_began: Option<OffsetDateTime>,
-    new: Option<Place>,
-    untried: Option<Place>,
+    new: Option<StreamPosition>,
+    untried: Option<StreamPosition>,
     /// The first delivery with a due time that this round found, and the one that is shown.
-    found_due: Option<Place>,
-    oldest_due: Option<Place>,
-    pub(crate) oldest_untried: Option<Place>,
+    found_due: Option<StreamPosition>,
+    oldest_due: Option<StreamPosition>,
+    pub(crate) oldest_untried: Option<StreamPosition>,
     /// Jobs that may be enqueued again until this moment.
     pub(crate) copies: u32,
     copies_until: Option<Instant>,
@@ -49,7 +49,7 @@ impl Search {
         self.oldest_due.into_iter().chain(self.oldest_untried).map(|oldest| oldest.due).min()
     }
 
-    pub(crate) const fn cursor(&mut self, scope: Scope) -> &mut Option<Place> {
+    pub(crate) const fn cursor(&mut self, scope: Scope) -> &mut Option<StreamPosition> {
         match scope {
             Scope::Due => &mut self.due,
             Scope::New => &mut self.new,
@@ -63,15 +63,15 @@ impl Search {
     /// A round by due time begins with the first delivery that the round before has found, or a grace ago if that is
     /// earlier. Before it, the index holds dead entries, which cost time in each pass until the server has removed them.
     /// A delivery that gets an earlier due time is found by the next round through the whole index, after six graces.
-    pub(crate) fn place(&mut self, scope: Scope, first: Uuid, now: OffsetDateTime, grace: Duration) -> Place {
-        let whole = Place { due: OffsetDateTime::UNIX_EPOCH, id: first };
+    pub(crate) fn place(&mut self, scope: Scope, first: Uuid, now: OffsetDateTime, grace: Duration) -> StreamPosition {
+        let whole = StreamPosition { due: OffsetDateTime::UNIX_EPOCH, id: first };
         if let Some(place) = *self.cursor(scope) {
             return place;
         }
         if !matches!(scope, Scope::Due) {
             return whole;
         }
-        self.due_latest_begin = Some(Place { due: now - grace, id: first });
+        self.due_latest_begin = Some(StreamPosition { due: now - grace, id: first });
         let is_time = self.whole_began.is_none_or(|began| now - began >= grace.saturating_mul(MAX_GRACES));
         match self.due_begin.filter(|_| !is_time) {
             Some(begin) => begin,
@@ -85,7 +85,7 @@ impl Search {
     /// Notes that untried deliveries got due times, `earliest` the earliest of them: the next round by due time begins no
     /// later.
     pub(crate) fn begin_before(&mut self, earliest: OffsetDateTime) {
-        let earliest = Place { due: earliest, id: Uuid::nil() };
+        let earliest = StreamPosition { due: earliest, id: Uuid::nil() };
         self.due_begin = self.due_begin.map(|begin| begin.min(earliest));
     }
 
@@ -95,7 +95,7 @@ impl Search {
         let oldest = chunk.oldest;
         if let Scope::Due = scope {
             if self.due.is_none() {
-                self.due_begin = chunk.first.map(Place::before).into_iter().chain(self.due_latest_begin).min();
+                self.due_begin = chunk.first.map(StreamPosition::before).into_iter().chain(self.due_latest_begin).min();
             }
             self.found_due = self.found_due.or(oldest);
             self.oldest_due = self.found_due.or(self.oldest_due);
@@ -108,7 +108,7 @@ impl Search {
             self.oldest_untried = Some(oldest);
         }
         let last = chunk.last.filter(|last| last.id < end);
-        let stays = matches!(scope, Scope::New).then_some(Place { due: OffsetDateTime::UNIX_EPOCH, id: end });
+        let stays = matches!(scope, Scope::New).then_some(StreamPosition { due: OffsetDateTime::UNIX_EPOCH, id: end });
         *self.cursor(scope) = last.or(stays);
         last.is_some()
     }
@@ -128,11 +128,11 @@ mod tests {
 
     const BORDER: Uuid = Uuid::from_u128(1_000);
 
-    fn place(second: u64, id: u128) -> Place {
-        Place { due: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(second), id: Uuid::from_u128(id) }
+    fn place(second: u64, id: u128) -> StreamPosition {
+        StreamPosition { due: OffsetDateTime::UNIX_EPOCH + Duration::from_secs(second), id: Uuid::from_u128(id) }
     }
 
-    fn chunk(oldest: Option<Place>, last: Option<Place>) -> WaitingChunk {
+    fn chunk(oldest: Option<StreamPosition>, last: Option<StreamPosition>) -> WaitingChunk {
         WaitingChunk { found: Vec::new(), first: None, oldest, last }
     }
 

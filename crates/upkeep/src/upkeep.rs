@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use broker::Broker;
 use domain::RetrySchedule;
-use ledger::{FailingThresholds, Kept, Ledger};
+use ledger::{FailingThresholds, Ledger, RetentionTimes};
 
 use crate::metrics::Metrics;
 
@@ -21,7 +21,7 @@ pub struct Upkeep {
     /// The time by which a delivery is overdue when its job counts as lost, while the main lane holds little.
     pub grace: Duration,
     /// The times for which history is kept.
-    pub kept: Kept,
+    pub kept: RetentionTimes,
     /// The times at which administrators are notified that a webhook is failing.
     pub failing: FailingThresholds,
     /// Where it shows what it does.

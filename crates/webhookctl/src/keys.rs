@@ -41,7 +41,7 @@ async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
         let step = away::database(ledger.secrets_reseal(keys, reached).await)?;
         resealed += step.resealed;
         unopened.extend(step.unopened);
-        reached = step.reached;
+        reached = step.cursor;
         if reached.is_none() {
             break;
         }

@@ -97,7 +97,7 @@ impl Seen {
         let held = |one: &WebhookHeld| {
             json!({
                 "webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "jobs": one.jobs, "paused": one.paused,
-                "oldest": one.oldest.and_then(time_text::written), "wake_at": one.wake_at.and_then(time_text::written),
+                "oldest": one.oldest.and_then(time_text::written), "wake_at": one.release_at.and_then(time_text::written),
             })
         };
         json!({
@@ -156,7 +156,7 @@ impl Seen {
         });
         part(header("failed", "", "why"), rows.collect());
         let rows = self.held.iter().map(|one| {
-            let more = if one.jobs >= Top::MOST_HELD { "+" } else { "" };
+            let more = if one.jobs >= Top::MAX_HELD { "+" } else { "" };
             let why = if one.paused > 0 { "paused" } else { "slow" };
             let since = one.oldest.and_then(time_text::written).map(|at| format!("since {at}")).unwrap_or_default();
             row(format!("{}{more}", one.jobs), why.to_owned(), (one.webhook_id, one.tenant_id), since)

@@ -15,7 +15,7 @@ use end_to_end::{
     system::{Options, Service, System, TestSystem},
     wait::{SOON, eventually},
 };
-use ledger::{Day, Leader, Ledger, Part, Removal};
+use ledger::{Day, DayPart, Leader, Ledger, Removal};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -63,12 +63,12 @@ struct Outcome {
 }
 
 /// Removes a part of a day.
-async fn remove(leader: &mut Leader, day: impl Into<Day>, part: Part) -> Outcome {
+async fn remove(leader: &mut Leader, day: impl Into<Day>, part: DayPart) -> Outcome {
     index(leader).await;
     let (mut rest, mut outcome) = (Some(Removal::of(day.into(), part)), Outcome::default());
     while let Some(removal) = rest {
         let done = leader.removal_step(&removal).await.unwrap();
-        assert!(done.looked <= Removal::ROWS, "{done:?}");
+        assert!(done.looked <= Removal::MAX_ROWS, "{done:?}");
         outcome.steps += 1;
         outcome.looked += done.looked;
         outcome.cancelled += done.cancelled;
@@ -80,7 +80,7 @@ async fn remove(leader: &mut Leader, day: impl Into<Day>, part: Part) -> Outcome
 
 /// Removes a day in which nothing waits.
 async fn drop_day(leader: &mut Leader, day: impl Into<Day>) {
-    let dropped = remove(leader, day, Part::Log).await;
+    let dropped = remove(leader, day, DayPart::Log).await;
     assert!(dropped.is_dropped && dropped.cancelled == 0, "{dropped:?}");
 }
 
@@ -124,7 +124,7 @@ impl Subscribed {
                     INSERT INTO events (occurred_at, id, tenant_id, event_type, body, received_at) \
                     SELECT at, event, '{tenant}', 'quote.closed', '{{}}', {came} FROM past \
                  ), attempt AS ( \
-                    INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, answer_head) \
+                    INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, response_body) \
                     SELECT id, 1, 'https://localhost/', at, at, 1000, 'success', '' FROM named \
                  ) INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts, created_at) \
                    SELECT id, '{webhook}', event, 'quote.closed', '{state}', 1, {came} FROM named"

@@ -10,7 +10,7 @@ use crate::http::{
 
 /// `state`, `event_type`, `created_after` (at this time or later) and `created_before`.
 impl Filter for DeliveryFilter {
-    const KNOWN: &str = "limit, cursor, state, event_type, created_after and created_before";
+    const PARAMETER_NAMES: &str = "limit, cursor, state, event_type, created_after and created_before";
 
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>> {
         Some(match name {

@@ -8,7 +8,9 @@ use uuid::Uuid;
 
 use super::accepted;
 use crate::{
-    http::{Answer, ApiError, Body, Caller, Checked, Fields, FromBody, Id, Members, Need, Trace, fields::event_type},
+    http::{
+        ApiError, Body, Caller, Checked, Fields, FromBody, HandlerResult, Id, Members, Need, Trace, fields::event_type,
+    },
     state::Rules,
     webhooks,
 };
@@ -25,7 +27,12 @@ impl FromBody for Wish {
 }
 
 /// Sends a sample of a subscribed event type.
-pub(crate) async fn post(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, Body(Wish(wish)): Body<Wish>) -> Answer {
+pub(crate) async fn post(
+    caller: Caller,
+    Id(id): Id<WebhookId>,
+    trace: Trace,
+    Body(Wish(wish)): Body<Wish>,
+) -> HandlerResult {
     Ok(accepted(id, &send(&caller, id, wish, trace).await?))
 }
 

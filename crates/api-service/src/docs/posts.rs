@@ -9,30 +9,30 @@ use signing::{
 use uuid::Uuid;
 
 /// The secret of `proto-schemas/signatures.json`, which signs nothing else.
-const SECRET: &str = "whsec_00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+const EXAMPLE_SECRET: &str = "whsec_00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 /// 2026-03-01T09:30:00Z.
 const SIGNED_AT: i64 = 1_772_357_400;
-const WEBHOOK: Uuid = Uuid::from_u128(0x0199_a3c2_7d54_7b1e_9c3a_5f0d_2e8b_4a11);
-const EVENT: Uuid = Uuid::from_u128(0x0192_f0c1_7d6e_7c3a_9a56_5a4d_3c2b_1a00);
+const WEBHOOK_ID: Uuid = Uuid::from_u128(0x0199_a3c2_7d54_7b1e_9c3a_5f0d_2e8b_4a11);
+const EVENT_ID: Uuid = Uuid::from_u128(0x0192_f0c1_7d6e_7c3a_9a56_5a4d_3c2b_1a00);
 
 /// The POSTs, for the page.
 pub(super) fn posts() -> Posts {
     let request = |event_type| (event_type, post(event_type).unwrap_or_default());
-    Posts { secret: SECRET, signed_at: SIGNED_AT, requests: EventType::ALL.map(request).to_vec() }
+    Posts { secret: EXAMPLE_SECRET, signed_at: SIGNED_AT, requests: EventType::ALL.map(request).to_vec() }
 }
 
 /// A request on the wire, or `None` if the catalogue's sample is no JSON, which its tests exclude.
 fn post(event_type: EventType) -> Option<String> {
     let message = format!(
-        r#"{{"event_id": "{EVENT}", "event_type": "{event_type}", "tenant_id": "5b0e8d1c-5d5c-4d0c-8f43-0c1d2f9a7e11",
+        r#"{{"event_id": "{EVENT_ID}", "event_type": "{event_type}", "tenant_id": "5b0e8d1c-5d5c-4d0c-8f43-0c1d2f9a7e11",
         "timestamp": "2026-03-01T09:29:59.123456Z", "data": {}}}"#,
         catalogue::sample(event_type)
     );
     let event = Event::parse(message.as_bytes(), usize::MAX).ok()?;
     let body = envelope(&event);
-    let id =
-        DeliveryId::derive(WebhookId::from(WEBHOOK), EventId::from(EVENT), event_type, event.timestamp).to_string();
-    let secret = SigningSecret::from(SECRET.to_owned());
+    let id = DeliveryId::derive(WebhookId::from(WEBHOOK_ID), EventId::from(EVENT_ID), event_type, event.timestamp)
+        .to_string();
+    let secret = SigningSecret::from(EXAMPLE_SECRET.to_owned());
     let headers = [
         ("host", "erp.example.com".to_owned()),
         ("content-type", "application/json".to_owned()),

@@ -11,17 +11,17 @@ use ledger::{Absence, Action, DeliveryFilter, LedgerError, Recoverable};
 use super::*;
 use crate::{
     http::{
-        self, Cursors, LISTED, Parameters, Query, Violation,
-        json::PATIENCE,
-        list::{DEFAULT_LIMIT, LONGEST_QUERY, MAX_LIMIT},
+        self, Cursors, MAX_LISTED_VIOLATIONS, Parameters, Query, Violation,
+        json::BODY_TIMEOUT,
+        list::{DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERY_BYTES},
     },
-    routes::tests::{BOSS, JSON, ROUTES, allowed, ask, limits, path_of, routes},
+    routes::tests::{ADMIN_COOKIE, JSON, ROUTES, allowed, ask, limits, path_of, routes},
     sessions::cross_site,
     state::most,
     stats::period::StatsQuery,
 };
 
-const BASE: &str = "/api/v1";
+const BASE_PATH: &str = "/api/v1";
 
 fn document_now() -> Value {
     document(&limits(), most(&limits()))
@@ -87,7 +87,8 @@ fn limits_are_those_in_force() {
 async fn every_route_is_described_and_nothing_else() {
     ROUTES.take();
     init_service(App::new().configure(|config| routes().configure(config))).await;
-    let routed: BTreeSet<_> = ROUTES.take().into_iter().map(|path| path.trim_start_matches(BASE).to_owned()).collect();
+    let routed: BTreeSet<_> =
+        ROUTES.take().into_iter().map(|path| path.trim_start_matches(BASE_PATH).to_owned()).collect();
     assert!(routed.len() > 10, "{routed:?}");
     assert_eq!(routed, calls(&document_now()).into_iter().map(|call| call.path).collect());
 }
@@ -103,7 +104,7 @@ async fn a_path_takes_the_methods_that_are_described() {
         methods.insert(call.method);
     }
     for (path, methods) in described {
-        assert_eq!(allowed(&format!("{BASE}{path}")).await, methods, "{path}");
+        assert_eq!(allowed(&format!("{BASE_PATH}{path}")).await, methods, "{path}");
     }
 }
 
@@ -147,7 +148,7 @@ fn next(error: &ApiError) -> Option<ApiError> {
         ApiError::CrossSite(..) => ApiError::NotFound,
         ApiError::NotFound => ApiError::UnknownEvent,
         ApiError::UnknownEvent => ApiError::MethodNotAllowed("GET, HEAD"),
-        ApiError::MethodNotAllowed(_) => ApiError::BodyTooSlow(PATIENCE),
+        ApiError::MethodNotAllowed(_) => ApiError::BodyTooSlow(BODY_TIMEOUT),
         ApiError::BodyTooSlow(_) => ApiError::TooManyWebhooks(most.webhooks),
         ApiError::TooManyWebhooks(_) => ApiError::TooManyDeleted(most.deleted),
         ApiError::TooManyDeleted(_) => ApiError::StaleForm,
@@ -162,7 +163,7 @@ fn next(error: &ApiError) -> Option<ApiError> {
         ApiError::BodyTooLarge(_) => ApiError::MediaType,
         ApiError::MediaType => ApiError::MalformedJson(serde_json::from_str::<Value>("{\"name\": }").unwrap_err()),
         ApiError::MalformedJson(_) => ApiError::IncompleteBody,
-        ApiError::IncompleteBody => ApiError::QueryTooLong(LONGEST_QUERY),
+        ApiError::IncompleteBody => ApiError::QueryTooLong(MAX_QUERY_BYTES),
         ApiError::QueryTooLong(_) => {
             let violation = Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
             ApiError::Parameters(vec![violation])
@@ -288,7 +289,7 @@ fn values_of_closed_sets_are_those_of_the_code() {
     assert_eq!(values("/paths/~1webhooks~1{id}~1deliveries~1/get/parameters/3/schema/enum"), states);
     assert_eq!(values("/paths/~1schemas~1{file}/get/parameters/0/schema/enum"), SCHEMAS.map(|(file, _)| file));
     let components = &document["components"];
-    assert_eq!(components["schemas"]["Problem"]["properties"]["errors"]["maxItems"], LISTED);
+    assert_eq!(components["schemas"]["Problem"]["properties"]["errors"]["maxItems"], MAX_LISTED_VIOLATIONS);
     let expected = json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT});
     assert_eq!(components["parameters"]["Limit"]["schema"], expected);
 }
@@ -323,8 +324,8 @@ async fn described_bodies_are_accepted_and_other_members_are_refused() {
     for Call { path, method, about } in calls(&document) {
         let Some(body) = about["requestBody"]["content"].get("application/json") else { continue };
         let send = async |body: &Value| {
-            let path = path_of(&format!("{BASE}{path}"));
-            ask(method.parse().unwrap(), &path, &[BOSS, JSON], body.to_string().leak()).await
+            let path = path_of(&format!("{BASE_PATH}{path}"));
+            ask(method.parse().unwrap(), &path, &[ADMIN_COOKIE, JSON], body.to_string().leak()).await
         };
         // The fields are read first. Then the database is unavailable.
         for (name, example) in members(&body["examples"]) {

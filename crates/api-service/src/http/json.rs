@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::{problem::ApiError, violation::Violation};
 
 /// How long a body may take to arrive.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The marks of UTF-8 and UTF-16.
 const BYTE_ORDER_MARKS: [&[u8]; 3] = [b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"];
@@ -57,8 +57,8 @@ pub(crate) async fn read(headers: &HeaderMap, payload: Payload, limit: usize) ->
     if announced(headers).is_some_and(|length| length > limit) {
         return Err(ApiError::BodyTooLarge(limit));
     }
-    let received = timeout(PATIENCE, payload.to_bytes_limited(limit)).await;
-    let within = received.map_err(|_| ApiError::BodyTooSlow(PATIENCE))?;
+    let received = timeout(BODY_TIMEOUT, payload.to_bytes_limited(limit)).await;
+    let within = received.map_err(|_| ApiError::BodyTooSlow(BODY_TIMEOUT))?;
     within.map_err(|_| ApiError::BodyTooLarge(limit))?.map_err(|_| ApiError::IncompleteBody)
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{cursor::Cursors, problem::ApiError, violation::Violation};
 
 /// The longest query string, in bytes.
-pub(crate) const LONGEST_QUERY: usize = 4096;
+pub(crate) const MAX_QUERY_BYTES: usize = 4096;
 
 pub(crate) const DEFAULT_LIMIT: u16 = 50;
 pub(crate) const MAX_LIMIT: u16 = 200;
@@ -24,7 +24,7 @@ type Parameter<'a> = (Cow<'a, str>, Cow<'a, str>);
 /// The filters of a list.
 pub(crate) trait Filter: Default {
     /// The names of all parameters, for the message about an unknown one.
-    const KNOWN: &str;
+    const PARAMETER_NAMES: &str;
 
     /// Reads a parameter. `None` when it is unknown.
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>>;
@@ -32,7 +32,7 @@ pub(crate) trait Filter: Default {
 
 /// No filter.
 impl Filter for () {
-    const KNOWN: &str = "limit and cursor";
+    const PARAMETER_NAMES: &str = "limit and cursor";
 
     fn take(&mut self, _: &str, _: &str) -> Option<Result<(), Violation>> {
         None
@@ -92,7 +92,7 @@ impl<F: Filter> Parameters<F> {
 
 fn of_query<T>(request: &HttpRequest, read: impl FnOnce(&str) -> Result<T, Vec<Violation>>) -> Result<T, ApiError> {
     match request.query_string() {
-        query if query.len() > LONGEST_QUERY => Err(ApiError::QueryTooLong(LONGEST_QUERY)),
+        query if query.len() > MAX_QUERY_BYTES => Err(ApiError::QueryTooLong(MAX_QUERY_BYTES)),
         query => read(query).map_err(ApiError::Parameters),
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn moment(name: &str, text: &str) -> Result<OffsetDateTime, Violation
 }
 
 fn unknown<F: Filter>(name: &str) -> Violation {
-    Violation::new(name, "unknown_parameter", format!("is unknown here; known are {}", F::KNOWN))
+    Violation::new(name, "unknown_parameter", format!("is unknown here; known are {}", F::PARAMETER_NAMES))
 }
 
 fn limit(text: &str) -> Result<u16, Violation> {

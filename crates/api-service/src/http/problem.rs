@@ -16,7 +16,7 @@ use ledger::LedgerError;
 use super::violation::Violation;
 
 /// The result of a function that answers a request.
-pub(crate) type Answer = Result<HttpResponse, ApiError>;
+pub(crate) type HandlerResult = Result<HttpResponse, ApiError>;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 

@@ -14,7 +14,7 @@ use traces::{Kind, Span, Traces};
 
 use crate::metrics::Labels;
 
-const TRACEPARENT: &str = "traceparent";
+const TRACEPARENT_HEADER: &str = "traceparent";
 
 /// The trace that a request belongs to, if it is recorded. Events that it makes go on with it.
 #[derive(Clone, Default)]
@@ -62,7 +62,7 @@ pub(crate) fn end(span: Option<Span>, Labels { route, method, status }: &Labels,
 
 /// The one `traceparent` of a request. Several are none.
 fn parent(headers: &HeaderMap) -> Option<Traceparent> {
-    let mut values = headers.get_all(TRACEPARENT);
+    let mut values = headers.get_all(TRACEPARENT_HEADER);
     let value = values.next().filter(|_| values.next().is_none())?;
     Traceparent::parse(value.to_str().ok()?)
 }

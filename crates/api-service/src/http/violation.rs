@@ -6,11 +6,11 @@ use domain::shortened;
 use serde::Serialize;
 
 /// How many violations an answer lists. It only counts the others.
-pub(crate) const LISTED: usize = 20;
+pub(crate) const MAX_LISTED_VIOLATIONS: usize = 20;
 
 /// The most characters of a violation's field, and of its message.
-const LONGEST_FIELD: usize = 100;
-const LONGEST_MESSAGE: usize = 500;
+const MAX_FIELD_CHARS: usize = 100;
+const MAX_MESSAGE_CHARS: usize = 500;
 
 /// One entry of a problem's `errors`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,7 +26,7 @@ pub(crate) struct Violation {
 impl Violation {
     /// Shortens both texts: a caller can make an unknown name or a quoted value long.
     pub(crate) fn new(field: impl Display, code: &'static str, message: impl Display) -> Self {
-        Self { field: shortened(field, LONGEST_FIELD), code, message: shortened(message, LONGEST_MESSAGE) }
+        Self { field: shortened(field, MAX_FIELD_CHARS), code, message: shortened(message, MAX_MESSAGE_CHARS) }
     }
 }
 
@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn a_long_name_or_value_is_cut_at_a_character() {
-        for characters in [1, LONGEST_FIELD, LONGEST_FIELD + 1, 60_000] {
+        for characters in [1, MAX_FIELD_CHARS, MAX_FIELD_CHARS + 1, 60_000] {
             let violation = Violation::new("é".repeat(characters), "unknown_field", "ü".repeat(characters));
-            assert_eq!(violation.field.chars().count(), characters.min(LONGEST_FIELD));
-            assert_eq!(violation.field.ends_with('…'), characters > LONGEST_FIELD);
-            assert_eq!(violation.message.chars().count(), characters.min(LONGEST_MESSAGE));
+            assert_eq!(violation.field.chars().count(), characters.min(MAX_FIELD_CHARS));
+            assert_eq!(violation.field.ends_with('…'), characters > MAX_FIELD_CHARS);
+            assert_eq!(violation.message.chars().count(), characters.min(MAX_MESSAGE_CHARS));
         }
     }
 }

@@ -4,16 +4,17 @@ use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
 /// The header in requests and answers.
-pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const LONGEST: usize = 128;
+pub(crate) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_ID_BYTES: usize = 128;
 
 /// The caller's id if it is 1 to 128 visible ASCII characters, else a new UUID.
 pub(crate) struct RequestId(String);
 
 impl RequestId {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
-        let usable = given.filter(|id| (1..=LONGEST).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_graphic()));
+        let given = headers.get(REQUEST_ID_HEADER).and_then(|value| value.to_str().ok());
+        let usable =
+            given.filter(|id| (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_graphic()));
         Self(usable.map_or_else(|| Uuid::now_v7().to_string(), str::to_owned))
     }
 
@@ -33,7 +34,7 @@ mod tests {
 
     fn id(given: &[u8]) -> String {
         let mut headers = HeaderMap::new();
-        headers.insert(REQUEST_ID, HeaderValue::from_bytes(given).unwrap());
+        headers.insert(REQUEST_ID_HEADER, HeaderValue::from_bytes(given).unwrap());
         RequestId::of(&headers).0
     }
 

@@ -6,7 +6,7 @@ use std::{error::Error, time::Duration};
 
 use broker::PublishError;
 use domain::TenantId;
-use ledger::{Ledger, LedgerError, OutboxBatch, Step};
+use ledger::{Ledger, LedgerError, OutboxBatch, TaskStep};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -18,10 +18,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The poll interval of held jobs. It is short, so that few jobs are published together and delay no others.
 const HELD_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The most jobs of the outbox in a batch.
-const BATCH: u16 = 200;
+const BATCH_JOBS: u16 = 200;
 /// Steps of one recovery per second, roughly (the rate is exact), and the maximum of deliveries in a step.
 const STEPS_PER_SECOND: u16 = 4;
-const PER_STEP: u16 = 1_000;
+const MAX_STEP_DELIVERIES: u16 = 1_000;
 /// The pause between two steps of one cancellation, which leaves the database to other work.
 const CANCELLATION_PAUSE: Duration = Duration::from_millis(50);
 
@@ -43,9 +43,9 @@ impl Relay {
             tokio::join!(
                 self.publish_outbox(shutdown),
                 self.publish_notices(shutdown),
-                self.steps(Work::Recover, &self.wakes.recoveries, shutdown),
-                self.steps(Work::Release, &self.wakes.activations, shutdown),
-                self.steps(Work::Cancel, &self.wakes.cancellations, shutdown),
+                self.steps(TaskKind::Recover, &self.wakes.recoveries, shutdown),
+                self.steps(TaskKind::Release, &self.wakes.activations, shutdown),
+                self.steps(TaskKind::Cancel, &self.wakes.cancellations, shutdown),
                 self.count(shutdown),
             )
         };
@@ -60,11 +60,11 @@ impl Relay {
     }
 
     async fn publish_outbox(&self, shutdown: &CancellationToken) {
-        let mut health = Health::default();
-        while woken(&self.wakes.jobs, POLL_INTERVAL, shutdown).await {
+        let mut outage_log = OutageLog::default();
+        while wait_for_wake(&self.wakes.jobs, POLL_INTERVAL, shutdown).await {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
-                let leased = self.ledger.outbox_lease(BATCH).await;
-                let Some(batch) = health.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
+                let leased = self.ledger.outbox_lease(BATCH_JOBS).await;
+                let Some(batch) = outage_log.of("the outbox", leased).filter(|batch| !batch.is_empty()) else {
                     break;
                 };
                 log_unpublished(self.outbox.publish(&batch).await);
@@ -73,11 +73,11 @@ impl Relay {
     }
 
     async fn publish_notices(&self, shutdown: &CancellationToken) {
-        let mut health = Health::default();
+        let mut outage_log = OutageLog::default();
         while shutdown.run_until_cancelled(sleep(POLL_INTERVAL)).await.is_some() {
             while self.outbox.is_open() && !shutdown.is_cancelled() {
-                let leased = self.ledger.notices_lease(BATCH).await;
-                let Some(notices) = health.of("notices", leased).filter(|notices| !notices.is_empty()) else {
+                let leased = self.ledger.notices_lease(BATCH_JOBS).await;
+                let Some(notices) = outage_log.of("notices", leased).filter(|notices| !notices.is_empty()) else {
                     break;
                 };
                 match self.outbox.publish_notices(&notices).await {
@@ -92,56 +92,56 @@ impl Relay {
     }
 
     /// Takes the due steps of one kind of work, for all webhooks.
-    async fn steps(&self, work: Work, poke: &Notify, shutdown: &CancellationToken) {
-        let pace = work.pace(self.recover_per_second);
-        let (mut health, mut wait, mut turn) = (Health::default(), work.poll_interval(), None);
-        while woken(poke, wait, shutdown).await {
+    async fn steps(&self, work: TaskKind, poke: &Notify, shutdown: &CancellationToken) {
+        let rate = work.rate(self.recover_per_second);
+        let (mut outage_log, mut wait, mut last_tenant) = (OutageLog::default(), work.poll_interval(), None);
+        while wait_for_wake(poke, wait, shutdown).await {
             wait = work.poll_interval();
             while !shutdown.is_cancelled() {
-                let step = self.step(work, pace, &mut turn).await;
-                let Some(Step { deliveries, batch }) = health.of(work.name(), step).flatten() else { break };
+                let step = self.step(work, rate, &mut last_tenant).await;
+                let Some(TaskStep { deliveries, batch }) = outage_log.of(work.name(), step).flatten() else { break };
                 if let Some(batch) = batch {
                     self.publish(work, &batch).await;
                 }
                 self.metrics.task_step(work.name(), deliveries);
-                wait = pace.pause;
+                wait = rate.pause;
             }
         }
     }
 
-    /// Takes a due step. Recoveries of several tenants take turns: `turn` is the tenant that had the last one.
+    /// Takes a due step. Recoveries of several tenants take turns: `last_tenant` had the last one.
     async fn step(
         &self,
-        work: Work,
-        Pace { most, pause }: Pace,
-        turn: &mut Option<TenantId>,
-    ) -> Result<Option<Step>, LedgerError> {
+        work: TaskKind,
+        StepRate { most, pause }: StepRate,
+        last_tenant: &mut Option<TenantId>,
+    ) -> Result<Option<TaskStep>, LedgerError> {
         match work {
-            Work::Cancel => self.ledger.cancellation_step(None, pause).await,
+            TaskKind::Cancel => self.ledger.cancellation_step(None, pause).await,
             // These steps make jobs, which must be published.
-            Work::Release | Work::Recover if !self.outbox.is_open() => Ok(None),
-            Work::Release if self.outbox.is_slow_crowded().await => Ok(None),
-            Work::Release => self.ledger.jobs_release(most).await,
-            Work::Recover if self.outbox.is_bulk_crowded().await => Ok(None),
-            Work::Recover => self.ledger.recovery_step(most, pause, self.bodies, turn).await,
+            TaskKind::Release | TaskKind::Recover if !self.outbox.is_open() => Ok(None),
+            TaskKind::Release if self.outbox.is_slow_crowded().await => Ok(None),
+            TaskKind::Release => self.ledger.jobs_release(most).await,
+            TaskKind::Recover if self.outbox.is_bulk_crowded().await => Ok(None),
+            TaskKind::Recover => self.ledger.recovery_step(most, pause, self.bodies, last_tenant).await,
         }
     }
 
     /// Updates the tasks' metric.
     async fn count(&self, shutdown: &CancellationToken) {
-        let mut health = Health::default();
+        let mut outage_log = OutageLog::default();
         while shutdown.run_until_cancelled(sleep(POLL_INTERVAL)).await.is_some() {
-            if let Some(running) = health.of("tasks", self.ledger.tasks_count().await) {
+            if let Some(running) = outage_log.of("tasks", self.ledger.tasks_count().await) {
                 self.metrics.tasks(running);
             }
         }
     }
 
-    async fn publish(&self, work: Work, batch: &OutboxBatch) {
+    async fn publish(&self, work: TaskKind, batch: &OutboxBatch) {
         log_unpublished(match work {
-            Work::Release => self.outbox.publish_released(batch).await,
-            Work::Recover => self.outbox.publish_recovered(batch).await,
-            Work::Cancel => self.outbox.publish(batch).await,
+            TaskKind::Release => self.outbox.publish_released(batch).await,
+            TaskKind::Recover => self.outbox.publish_recovered(batch).await,
+            TaskKind::Cancel => self.outbox.publish(batch).await,
         });
     }
 }
@@ -155,7 +155,7 @@ fn log_unpublished(outcome: Result<(), PublishError>) {
 
 /// Work that is done in steps.
 #[derive(Clone, Copy)]
-enum Work {
+enum TaskKind {
     Cancel,
     Release,
     Recover,
@@ -163,12 +163,12 @@ enum Work {
 
 /// The most deliveries in a step of one webhook, and the pause until that webhook's next step.
 #[derive(Clone, Copy)]
-struct Pace {
+struct StepRate {
     most: u16,
     pause: Duration,
 }
 
-impl Work {
+impl TaskKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
@@ -186,25 +186,25 @@ impl Work {
     }
 
     /// Work that publishes jobs keeps to a rate that a receiver can take right after its repair.
-    fn pace(self, per_second: u16) -> Pace {
+    fn rate(self, per_second: u16) -> StepRate {
         match self {
-            Self::Cancel => Pace { most: u16::MAX, pause: CANCELLATION_PAUSE },
-            Self::Recover => Pace::of(per_second),
+            Self::Cancel => StepRate { most: u16::MAX, pause: CANCELLATION_PAUSE },
+            Self::Recover => StepRate::of(per_second),
             // The ledger knows when more of a webhook's held jobs are due.
-            Self::Release => Pace { most: per_second, pause: HELD_POLL_INTERVAL },
+            Self::Release => StepRate { most: per_second, pause: HELD_POLL_INTERVAL },
         }
     }
 }
 
-impl Pace {
+impl StepRate {
     fn of(per_second: u16) -> Self {
-        let most = (per_second / STEPS_PER_SECOND).clamp(1, PER_STEP);
+        let most = (per_second / STEPS_PER_SECOND).clamp(1, MAX_STEP_DELIVERIES);
         Self { most, pause: Duration::from_secs_f64(f64::from(most) / f64::from(per_second)) }
     }
 }
 
 /// Waits for a wake-up or `at_the_latest`. `false` at the shutdown.
-async fn woken(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationToken) -> bool {
+async fn wait_for_wake(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationToken) -> bool {
     tokio::select! {
         biased;
         () = shutdown.cancelled() => false,
@@ -215,19 +215,19 @@ async fn woken(poke: &Notify, at_the_latest: Duration, shutdown: &CancellationTo
 
 /// Logs a database outage once, not at every query.
 #[derive(Default)]
-struct Health {
-    is_away: bool,
+struct OutageLog {
+    is_unavailable: bool,
 }
 
-impl Health {
+impl OutageLog {
     fn of<T>(&mut self, what: &str, result: Result<T, LedgerError>) -> Option<T> {
         match result {
             Ok(value) => {
-                self.is_away = false;
+                self.is_unavailable = false;
                 Some(value)
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.is_away, true) {
+                if !std::mem::replace(&mut self.is_unavailable, true) {
                     tracing::warn!(
                         error = &error as &dyn Error,
                         "the ledger could not be asked for {what}; trying again"
@@ -244,14 +244,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_is_the_rate_in_a_few_steps_a_second() {
+    fn a_step_rate_is_the_rate_in_a_few_steps_a_second() {
         for rate in [1, 3, 20, 200, 999, 20_000, u16::MAX] {
-            let Pace { most, pause } = Pace::of(rate);
-            assert!((1..=PER_STEP).contains(&most), "{rate}");
+            let StepRate { most, pause } = StepRate::of(rate);
+            assert!((1..=MAX_STEP_DELIVERIES).contains(&most), "{rate}");
             let per_second = f64::from(most) / pause.as_secs_f64();
             assert!((per_second - f64::from(rate)).abs() < 1e-3 * f64::from(rate), "{rate}: {per_second}");
         }
-        let Pace { most, pause } = Pace::of(200);
+        let StepRate { most, pause } = StepRate::of(200);
         assert_eq!((most, pause), (50, Duration::from_millis(250)));
     }
 }

@@ -2,24 +2,25 @@
 
 use std::time::Duration;
 
-use console::Brake;
+use console::BrakeCause;
 use ledger::Ledger;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 /// The interval at which the ledger is read.
-const EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads the brakes until `stop`. Those that were read last count while the ledger is unavailable.
-pub(crate) async fn watch(ledger: Ledger, seen: watch::Sender<Option<Brake>>, stop: CancellationToken) {
+pub(crate) async fn watch(ledger: Ledger, seen: watch::Sender<Option<BrakeCause>>, stop: CancellationToken) {
     let reading = async {
         loop {
             if let Ok(brakes) = ledger.brakes().await {
-                let worst =
-                    brakes.first().map(|first| if first.is_operators() { Brake::Operator } else { Brake::Fault });
+                let worst = brakes
+                    .first()
+                    .map(|first| if first.is_operators() { BrakeCause::Operator } else { BrakeCause::Fault });
                 seen.send_replace(worst);
             }
-            sleep(EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
     stop.run_until_cancelled(reading).await;

@@ -7,25 +7,25 @@ use actix_web::{
         header::{CONTENT_DISPOSITION, CONTENT_TYPE},
     },
 };
-use console::{Deliveries, DeliveryPage, Done, LogQuery, Paths, Range, WebhookFrame};
+use console::{Deliveries, DeliveryDetails, Done, LogQuery, Paths, Range, WebhookFrame};
 use domain::{DeliveryId, WebhookId};
 use ledger::DeliveryFilter;
 
-use super::{Asked, Form, done, form::faults, framed, html, stats};
+use super::{Form, PageRequest, done, form::faults, framed, html, stats};
 use crate::{
     deliveries::{self, SEARCH_BUDGET, test_delivery},
     http::{
-        Answer, ApiError, Caller, Cursors, Given, Id, Query, Trace, Violation,
+        ApiError, Caller, Cursors, Given, HandlerResult, Id, Query, Trace, Violation,
         fields::{event_type, from_input},
     },
     webhooks,
 };
 
 /// The maximum of deliveries on a page of the log.
-const ROWS: u16 = 40;
+const PAGE_DELIVERIES: u16 = 40;
 
 /// Answers with a webhook: its health, its statistics and its log.
-pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let (own, webhook) = framed(&caller, id).await?;
     let range = Range::read(asked.first("range")).unwrap_or_default();
     let stats = match &webhook {
@@ -68,7 +68,7 @@ fn read_log(query: &LogQuery, cursors: Cursors) -> Result<Query<DeliveryId, Deli
     ];
     let given = given.into_iter().filter(|(_, value)| !value.is_empty());
     let mut read = Query::of(given.map(|(name, value)| (name.into(), value.into())), cursors)?;
-    read.0.limit = ROWS;
+    read.0.limit = PAGE_DELIVERIES;
     Ok(read)
 }
 
@@ -77,17 +77,17 @@ pub(super) async fn delivery(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     Id(id): Id<DeliveryId>,
-    asked: Asked,
-) -> Answer {
+    asked: PageRequest,
+) -> HandlerResult {
     let (own, webhook) = framed(&caller, webhook).await?;
     let found = deliveries::find(&caller, own, id).await?;
     let body = found.body.map(|body| String::from_utf8_lossy(&body).into_owned());
-    let page = DeliveryPage { webhook, delivery: found.delivery, body, attempts: found.attempts };
+    let page = DeliveryDetails { webhook, delivery: found.delivery, body, attempts: found.attempts };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
 /// Answers with the body of a delivery, to download.
-pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> Answer {
+pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> HandlerResult {
     let own = webhooks::known(&caller, webhook).await?;
     let found = deliveries::find(&caller, own, id).await?;
     Ok(HttpResponse::Ok()
@@ -97,7 +97,7 @@ pub(super) async fn body(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<
 }
 
 /// Sends a test, of the chosen event type if there is one.
-pub(super) async fn test(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, form: Form) -> Answer {
+pub(super) async fn test(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, form: Form) -> HandlerResult {
     let wish = match form.first("event_type") {
         "" => None,
         name => Some(event_type("event_type", &Given::Form(vec![name])).map_err(ApiError::Fields)?),
@@ -107,7 +107,12 @@ pub(super) async fn test(caller: Caller, Id(id): Id<WebhookId>, trace: Trace, fo
 }
 
 /// Sends a delivery again.
-pub(super) async fn resend(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>, _: Form) -> Answer {
+pub(super) async fn resend(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    Id(id): Id<DeliveryId>,
+    _: Form,
+) -> HandlerResult {
     deliveries::resend(&caller, webhook, id).await?;
     Ok(done(&Paths::delivery(webhook, id), Done::Resent))
 }

@@ -1,21 +1,21 @@
 //! The search for an event, a delivery or a webhook by its id.
 
 use actix_web::http::StatusCode;
-use console::{Find, Found, Paths};
+use console::{Find, Paths, SearchResult};
 use uuid::Uuid;
 
-use super::{Asked, html, see_other};
+use super::{PageRequest, html, see_other};
 use crate::{
     events::{self, explanation},
-    http::{Answer, ApiError, Caller},
+    http::{ApiError, Caller, HandlerResult},
 };
 
 /// Answers with the fate of an event, or leads to the page of a delivery or a webhook.
-pub(super) async fn find(caller: Caller, asked: Asked) -> Answer {
+pub(super) async fn find(caller: Caller, asked: PageRequest) -> HandlerResult {
     let id = asked.first("id");
     let found = match Uuid::try_parse(id) {
-        _ if id.is_empty() => Found::Nothing,
-        Err(_) => Found::NoId,
+        _ if id.is_empty() => SearchResult::Nothing,
+        Err(_) => SearchResult::NoId,
         Ok(uuid) => match look_up(&caller, uuid).await? {
             Ok(path) => return Ok(see_other(&path)),
             Err(found) => found,
@@ -25,7 +25,7 @@ pub(super) async fn find(caller: Caller, asked: Asked) -> Answer {
 }
 
 /// Finds the path of the page that an id leads to, or the events of this id.
-async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, Found>, ApiError> {
+async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, SearchResult>, ApiError> {
     if let Ok(delivery) = id.to_string().parse()
         && let Some(webhook) = caller.ledger.delivery_webhook(caller.admin.tenant, delivery).await?
     {
@@ -38,8 +38,8 @@ async fn look_up(caller: &Caller, id: Uuid) -> Result<Result<String, Found>, Api
         return Ok(Ok(Paths::of_webhook(webhook.id, "history")));
     }
     match events::find(caller, id.into()).await {
-        Ok(events) => Ok(Err(Found::Events(id.into(), events))),
-        Err(unknown @ ApiError::UnknownEvent) => Ok(Err(Found::Unknown(unknown.to_string()))),
+        Ok(events) => Ok(Err(SearchResult::Events(id.into(), events))),
+        Err(unknown @ ApiError::UnknownEvent) => Ok(Err(SearchResult::Unknown(unknown.to_string()))),
         Err(error) => Err(error),
     }
 }

@@ -8,7 +8,7 @@ use actix_web::{
     http::header::CONTENT_TYPE,
     web::{self, Data},
 };
-use console::{Fault, WebhookForm};
+use console::{FieldFault, WebhookForm};
 use domain::TenantId;
 use ledger::{Actor, WebhookSettings};
 use ring::hmac;
@@ -16,34 +16,34 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::{
-    http::{ApiError, Checked, Given, LISTED, Source, Violation, json},
+    http::{ApiError, Checked, Given, MAX_LISTED_VIOLATIONS, Source, Violation, json},
     sessions::SessionId,
     state::State,
 };
 
 /// How many characters of a field are shown again, and the bytes of what was shown at first.
-const LONGEST: usize = 2_500;
-const LONGEST_SHOWN: usize = 16 * 1024;
+const MAX_FIELD_CHARS: usize = 2_500;
+const MAX_SHOWN_BYTES: usize = 16 * 1024;
 
 /// The text that the token signs, before the tenant: a session may change its organization. The key is the id of the session
 /// that let the request pass.
-const WHAT: &[u8] = b"a form of the console";
+const TOKEN_PURPOSE: &[u8] = b"a form of the console";
 
 /// The fields of a form that carries the session's token. A handler takes it last.
-pub(super) struct Form(Fields);
+pub(super) struct Form(FormFields);
 
 /// The fields of a form that needs no session, or of a query string.
-pub(super) struct Fields(Vec<(String, String)>);
+pub(super) struct FormFields(Vec<(String, String)>);
 
 impl std::ops::Deref for Form {
-    type Target = Fields;
+    type Target = FormFields;
 
-    fn deref(&self) -> &Fields {
+    fn deref(&self) -> &FormFields {
         &self.0
     }
 }
 
-impl Fields {
+impl FormFields {
     pub(super) fn parse(text: &[u8]) -> Self {
         Self(form_urlencoded::parse(text).into_owned().collect())
     }
@@ -68,20 +68,20 @@ impl Fields {
     pub(super) fn filled_in(&self, violations: Vec<Violation>) -> WebhookForm {
         let mut form = WebhookForm { faults: faults(violations), ..WebhookForm::default() };
         for (name, text) in &self.0 {
-            form.texts.entry(name.clone()).or_default().push(beginning(text.trim(), LONGEST));
+            form.texts.entry(name.clone()).or_default().push(beginning(text.trim(), MAX_FIELD_CHARS));
         }
         form
     }
 
     /// The settings of a webhook that the form showed at first.
     pub(super) fn shown(&self) -> WebhookSettings {
-        let shown = Some(self.first("shown")).filter(|text| text.len() <= LONGEST_SHOWN);
+        let shown = Some(self.first("shown")).filter(|text| text.len() <= MAX_SHOWN_BYTES);
         shown.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 }
 
 /// In a form every field is given.
-impl Source for Fields {
+impl Source for FormFields {
     fn get(&self, field: &str) -> Checked<Option<Given<'_>>> {
         Ok(Some(Given::Form(self.all(field).collect())))
     }
@@ -90,12 +90,12 @@ impl Source for Fields {
 /// The fields of a form that differ from what it showed at first, so that nobody undoes what somebody else has changed meanwhile.
 /// A browser posts the entries of a list in the order of the page.
 pub(super) struct Edited<'a> {
-    form: &'a Fields,
+    form: &'a FormFields,
     shown: WebhookForm,
 }
 
 impl<'a> Edited<'a> {
-    pub(super) fn of(form: &'a Fields, shown: &WebhookSettings) -> Self {
+    pub(super) fn of(form: &'a FormFields, shown: &WebhookSettings) -> Self {
         Self { form, shown: WebhookForm::of(shown) }
     }
 }
@@ -109,16 +109,16 @@ impl Source for Edited<'_> {
 }
 
 /// What is wrong with the fields of a form, as many as an answer of the API lists. The log's form has names of its own.
-pub(super) fn faults(violations: Vec<Violation>) -> Vec<Fault> {
+pub(super) fn faults(violations: Vec<Violation>) -> Vec<FieldFault> {
     let fault = |wrong: Violation| {
         let field = match wrong.field.as_str() {
             "created_after" => "from".to_owned(),
             "created_before" => "until".to_owned(),
             _ => wrong.field,
         };
-        Fault { field, message: wrong.message }
+        FieldFault { field, message: wrong.message }
     };
-    violations.into_iter().take(LISTED).map(fault).collect()
+    violations.into_iter().take(MAX_LISTED_VIOLATIONS).map(fault).collect()
 }
 
 pub(super) fn beginning(text: &str, most: usize) -> String {
@@ -137,7 +137,7 @@ fn signed(request: &HttpRequest, tenant: Option<TenantId>) -> Option<(hmac::Key,
     let extensions = request.extensions();
     let (id, admin) = (extensions.get::<SessionId>()?, extensions.get::<Actor>()?);
     let key = hmac::Key::new(hmac::HMAC_SHA256, id.expose().as_bytes());
-    Some((key, [WHAT, tenant.unwrap_or(admin.tenant).as_uuid().as_bytes()].concat()))
+    Some((key, [TOKEN_PURPOSE, tenant.unwrap_or(admin.tenant).as_uuid().as_bytes()].concat()))
 }
 
 fn check(request: &HttpRequest, token: &str, tenant: Option<TenantId>) -> Result<(), ApiError> {
@@ -146,7 +146,7 @@ fn check(request: &HttpRequest, token: &str, tenant: Option<TenantId>) -> Result
     hmac::verify(&key, &text, &tag).map_err(|_| ApiError::StaleForm)
 }
 
-impl FromRequest for Fields {
+impl FromRequest for FormFields {
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Error>>>>;
 
@@ -169,7 +169,7 @@ impl FromRequest for Form {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Error>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let (request, fields) = (request.clone(), Fields::from_request(request, payload));
+        let (request, fields) = (request.clone(), FormFields::from_request(request, payload));
         Box::pin(async move {
             let fields = fields.await?;
             check(&request, fields.first("token"), None)?;

@@ -17,19 +17,19 @@ use ledger::{NewSession, Session, SessionHash};
 use time::{Duration, OffsetDateTime};
 use url::form_urlencoded;
 
-use super::{Fields, html, refresh::is_refresh, see_other};
+use super::{FormFields, html, refresh::is_refresh, see_other};
 use crate::{
-    http::{Answer, ApiError, list::LONGEST_QUERY},
+    http::{ApiError, HandlerResult, list::MAX_QUERY_BYTES},
     sessions::{self, ADMIN, Authentication, Target, cookie},
     state::State,
 };
 
 /// The longest code, and the longest path of a page with its query string: pages take no longer one.
-const LONGEST_CODE: usize = 256;
-const LONGEST_PATH: usize = LONGEST_QUERY + 256;
+const MAX_CODE_BYTES: usize = 256;
+const MAX_PATH_BYTES: usize = MAX_QUERY_BYTES + 256;
 
 /// How long a session lasts that a code began.
-const LASTS: Duration = Duration::hours(12);
+const SESSION_DURATION: Duration = Duration::hours(12);
 
 /// Lets only administrators pass. Unauthenticated requests are redirected to the log-in, except those of a form, which
 /// would be lost, and of a refresh, to which a redirect would not show its reason.
@@ -52,7 +52,7 @@ pub(super) async fn administrators_only(
 
 /// Where to log in, with the way back.
 fn log_in_at(state: &State, path: &str) -> String {
-    let path = if path.len() > LONGEST_PATH { Paths::HOME } else { path };
+    let path = if path.len() > MAX_PATH_BYTES { Paths::HOME } else { path };
     let Ok(Some((login, public))) = state.console.log_in() else {
         let next: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
         return format!("{}?next={next}", Paths::LOG_IN);
@@ -64,7 +64,7 @@ fn log_in_at(state: &State, path: &str) -> String {
 
 /// A page of the console, or its first one: whoever wrote the address of the log-in leads nobody elsewhere.
 fn page_of_console(next: &str) -> &str {
-    let is_one = next.len() <= LONGEST_PATH
+    let is_one = next.len() <= MAX_PATH_BYTES
         && next.starts_with(Paths::HOME)
         && next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     if is_one { next } else { Paths::HOME }
@@ -77,7 +77,7 @@ pub(super) async fn page(state: Data<State>, request: HttpRequest) -> HttpRespon
     }
     let query = form_urlencoded::parse(request.query_string().as_bytes());
     let first = |wanted| query.clone().find(|(name, _)| name == wanted).map(|(_, value)| value);
-    let (code, next) = (first("code").filter(|code| code.len() <= LONGEST_CODE), first("next").unwrap_or_default());
+    let (code, next) = (first("code").filter(|code| code.len() <= MAX_CODE_BYTES), first("next").unwrap_or_default());
     html(StatusCode::OK, Login { code: code.as_deref(), fault: None, next: page_of_console(&next) }.render())
 }
 
@@ -86,8 +86,8 @@ pub(super) async fn log_in(
     state: Data<State>,
     authentication: Data<Authentication>,
     request: HttpRequest,
-    fields: Fields,
-) -> Answer {
+    fields: FormFields,
+) -> HandlerResult {
     authentication.refuse_cross_site(&request)?;
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
@@ -107,7 +107,7 @@ pub(super) async fn log_in(
         };
         return Ok(html(StatusCode::FORBIDDEN, Login { code: None, fault: Some(fault), next }.render()));
     };
-    Ok(with_cookie(&state, &id, LASTS, next))
+    Ok(with_cookie(&state, &id, SESSION_DURATION, next))
 }
 
 /// The id of a new session for a code that has not been used.
@@ -117,7 +117,7 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
         return Ok(None);
     };
     let session = Session { role: ADMIN.to_owned(), ..session };
-    let (id, new) = NewSession::begin(session, OffsetDateTime::now_utc() + LASTS)?;
+    let (id, new) = NewSession::begin(session, OffsetDateTime::now_utc() + SESSION_DURATION)?;
     // Of two requests with one code, one begins a session.
     let has_begun = state.ledger.session_exchange(&SessionHash::of(code), &new).await.map_err(ApiError::of_change)?;
     Ok(has_begun.then_some(id))
@@ -125,7 +125,7 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
 
 /// Ends every session that the cookies name, and deletes the console's cookie. Any session that is left would log its user
 /// in again.
-pub(super) async fn log_out(state: Data<State>, request: HttpRequest, fields: Fields) -> Answer {
+pub(super) async fn log_out(state: Data<State>, request: HttpRequest, fields: FormFields) -> HandlerResult {
     fields.check_of_any_organization(&request)?;
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
@@ -138,7 +138,10 @@ pub(super) async fn log_out(state: Data<State>, request: HttpRequest, fields: Fi
 fn with_cookie(state: &State, id: &str, lasts: Duration, to: &str) -> HttpResponse {
     let is_https = state.console.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
     let secure = if is_https { "; Secure" } else { "" };
-    let cookie =
-        format!("{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}", cookie::NAME, lasts.whole_seconds());
+    let cookie = format!(
+        "{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}",
+        cookie::COOKIE_NAME,
+        lasts.whole_seconds()
+    );
     HttpResponse::SeeOther().insert_header((LOCATION, to)).insert_header((SET_COOKIE, cookie)).finish()
 }

@@ -11,16 +11,16 @@ use ledger::Actor;
 use url::Url;
 
 use crate::{
-    http::{ApiError, LISTED, Violation},
+    http::{ApiError, MAX_LISTED_VIOLATIONS, Violation},
     state::State,
 };
 
 /// A page takes its style, script and icon from this service, and nothing from anywhere else.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
 
 /// Where the form posts that registers a webhook.
-const REGISTER: &str = "/console/register/";
+const REGISTER_PATH: &str = "/console/register/";
 
 /// Returns true if pages are answered at this path.
 pub(crate) fn is_for(path: &str) -> bool {
@@ -45,8 +45,8 @@ pub(crate) fn dress(answered: &mut ServiceResponse) {
 /// judge redirects as they judge the form.
 fn policy(login: Option<&Url>) -> HeaderValue {
     let with_login =
-        login.and_then(|login| format!("{POLICY} {}", login.origin().ascii_serialization()).try_into().ok());
-    with_login.unwrap_or_else(|| HeaderValue::from_static(POLICY))
+        login.and_then(|login| format!("{SECURITY_POLICY} {}", login.origin().ascii_serialization()).try_into().ok());
+    with_login.unwrap_or_else(|| HeaderValue::from_static(SECURITY_POLICY))
 }
 
 /// An error as a page.
@@ -63,7 +63,7 @@ pub(crate) fn render(error: &ApiError, request: &HttpRequest, request_id: &str) 
         WayOut::LogIn => "Log in again",
         _ => status.canonical_reason().unwrap_or("Error"),
     };
-    console::Problem { title, detail: &detail(error, request.path()), tenant, request_id, way_out }.render()
+    console::ProblemPage { title, detail: &detail(error, request.path()), tenant, request_id, way_out }.render()
 }
 
 /// What is wrong, for who knows nothing of the API.
@@ -72,8 +72,11 @@ fn detail(error: &ApiError, path: &str) -> String {
     match error {
         ApiError::WebhookInactive => "the webhook is paused; activate it first".to_owned(),
         ApiError::Unconfirmed(_) => {
-            let webhook =
-                if path == REGISTER { ". If there is a new webhook, delete it: its secret was not shown" } else { "" };
+            let webhook = if path == REGISTER_PATH {
+                ". If there is a new webhook, delete it: its secret was not shown"
+            } else {
+                ""
+            };
             format!(
                 "the database did not answer in time. Your change may have been saved: look before you repeat it{webhook}"
             )
@@ -84,7 +87,7 @@ fn detail(error: &ApiError, path: &str) -> String {
                 .to_owned()
         }
         ApiError::Fields(violations) | ApiError::Parameters(violations) => {
-            violations.iter().take(LISTED).map(sentence).collect::<Vec<_>>().join(". ")
+            violations.iter().take(MAX_LISTED_VIOLATIONS).map(sentence).collect::<Vec<_>>().join(". ")
         }
         other => other.to_string(),
     }
@@ -117,7 +120,8 @@ mod tests {
     #[test]
     fn only_a_registration_that_is_not_confirmed_speaks_of_a_secret() {
         let unconfirmed = ApiError::Unconfirmed(ledger::LedgerError::Timeout(std::time::Duration::from_secs(1)));
-        for (path, speaks) in [(REGISTER, true), ("/console/login/", false), ("/console/webhooks/1/pause/", false)] {
+        for (path, speaks) in [(REGISTER_PATH, true), ("/console/login/", false), ("/console/webhooks/1/pause/", false)]
+        {
             let page = page_at(path, &unconfirmed);
             assert!(page.contains("may have been saved") && page.contains("secret") == speaks, "{path}: {page}");
         }

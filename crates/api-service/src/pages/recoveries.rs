@@ -3,27 +3,27 @@
 use std::collections::HashSet;
 
 use actix_web::http::StatusCode;
-use console::{Done, Paths, Progress, RecoverForm, WebhookFrame};
+use console::{Done, Paths, RecoverForm, RecoveryProgress, WebhookFrame};
 use domain::{DeliveryId, WebhookId};
 use ledger::{NewRecovery, Recoverable, Recovery};
 use uuid::Uuid;
 
 use super::{
-    Asked, Fields, Form, done,
+    Form, FormFields, PageRequest, done,
     form::{beginning, faults},
     framed, html, see_other,
 };
 use crate::{
-    http::{Answer, ApiError, Caller, Checked, Id},
+    http::{ApiError, Caller, Checked, HandlerResult, Id},
     recoveries::{self, Beginning, request::of_form},
     webhooks,
 };
 
 /// The maximum of characters of a time that are shown again.
-const LONGEST_TIME: usize = 64;
+const MAX_TIME_CHARS: usize = 64;
 
 /// Answers with the form, and with the number of deliveries that a recovery would resend.
-pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let wanted = match asked.first("since") {
         "" => Ok(None),
         _ => of_form(&*asked).map(Some),
@@ -36,13 +36,13 @@ pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) ->
 async fn page_of(
     caller: &Caller,
     id: WebhookId,
-    form: &Fields,
+    form: &FormFields,
     wanted: Checked<Option<NewRecovery>>,
 ) -> Result<RecoverForm, ApiError> {
     let own = webhooks::known(caller, id).await?;
     let webhook = webhooks::find(caller, id).await?;
     let running = caller.ledger.recovery_running(own).await?;
-    let [since, until] = ["since", "until"].map(|field| beginning(form.first(field), LONGEST_TIME));
+    let [since, until] = ["since", "until"].map(|field| beginning(form.first(field), MAX_TIME_CHARS));
     let states = match &*since {
         "" => Recoverable::ALL.to_vec(),
         _ => {
@@ -58,7 +58,7 @@ async fn page_of(
 }
 
 /// Begins a recovery, or leads to the one that is running.
-pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
+pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest, form: Form) -> HandlerResult {
     match of_form(&*form) {
         Ok(wanted) => {
             Ok(match recoveries::begin(&caller, id, &wanted).await? {
@@ -87,19 +87,24 @@ fn is_of(recovery: &Recovery, wanted: &NewRecovery) -> bool {
 }
 
 /// Answers with the progress of a recovery.
-pub(super) async fn progress(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>, asked: Asked) -> Answer {
+pub(super) async fn progress(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    Id(id): Id<Uuid>,
+    asked: PageRequest,
+) -> HandlerResult {
     let (own, frame) = framed(&caller, webhook).await?;
     let recovery = caller.ledger.recovery_find(own, id).await?.ok_or(ApiError::NotFound)?;
     // A page that is refreshed every few seconds does not look at an attempt of each delivery.
     let is_of_all_outcomes = recovery.outcomes.is_empty();
     let (states, outcomes) = (recovery.states.clone(), recovery.outcomes.clone());
     // Deliveries that the recovery has passed, or that came after its request, may be dropped again: it does not resend them.
-    let since = DeliveryId::from(recovery.reached).occurred_at().max(recovery.since);
+    let since = DeliveryId::from(recovery.cursor).occurred_at().max(recovery.since);
     let until = recovery.until.map_or(recovery.created_at, |until| until.min(recovery.created_at));
     let rest = NewRecovery { since, until: Some(until), states, outcomes };
     let left = match (&frame, recovery.finished_at) {
         (WebhookFrame::Live(_), None) if is_of_all_outcomes => Some(recoveries::count(&caller, webhook, &rest).await?),
         _ => None,
     };
-    Ok(html(StatusCode::OK, Progress { webhook: frame, recovery, left }.render(&asked.frame)))
+    Ok(html(StatusCode::OK, RecoveryProgress { webhook: frame, recovery, left }.render(&asked.frame)))
 }

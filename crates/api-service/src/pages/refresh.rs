@@ -13,12 +13,12 @@ use actix_web::{
 use ring::digest::{SHA256, digest};
 
 /// The header of the console's refreshes.
-const REFRESH: &str = "x-refresh";
+const REFRESH_HEADER: &str = "x-refresh";
 
 /// Returns true if the console asks for what an open page shows.
 pub(super) fn is_refresh(request: &HttpRequest) -> bool {
     let is_console = request.path().starts_with("/console/") && request.method().is_safe();
-    is_console && request.headers().contains_key(REFRESH)
+    is_console && request.headers().contains_key(REFRESH_HEADER)
 }
 
 /// Answers 304 to a refresh if the page is what its client has.

@@ -1,30 +1,30 @@
 //! The registration of a webhook.
 
 use actix_web::{HttpResponse, http::StatusCode};
-use console::{Done, Fault, Frame, Paths, Registered, WebhookForm};
+use console::{Done, FieldFault, Frame, Paths, RegisteredWebhook, WebhookForm};
 use domain::{WebhookId, visible};
 use ledger::{Actor, Webhook};
 use ring::digest::{SHA256, digest};
 use time::{Duration, OffsetDateTime};
 use uuid::{Builder, Uuid};
 
-use super::{Asked, Fields, Form, done, html};
+use super::{Form, FormFields, PageRequest, done, html};
 use crate::{
     docs::RECEIVERS,
-    http::{Answer, ApiError, Caller},
+    http::{ApiError, Caller, HandlerResult},
     webhooks::{self, settings},
 };
 
 /// The longest time that a form of registration may be open.
-const OPEN: Duration = Duration::days(2);
+const MAX_FORM_AGE: Duration = Duration::days(2);
 
 /// Answers with the form that registers a webhook.
-pub(super) async fn form(_: Caller, asked: Asked) -> Answer {
+pub(super) async fn form(_: Caller, asked: PageRequest) -> HandlerResult {
     Ok(html(StatusCode::OK, WebhookForm::default().registration(&asked.frame, Uuid::now_v7())))
 }
 
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
-pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer {
+pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> HandlerResult {
     let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
     let settings = match settings::registration(&*form, &caller.rules) {
         Ok(settings) => settings,
@@ -37,7 +37,7 @@ pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer
     let id = id_of_form(&caller.admin, number);
     match webhooks::register(&caller, id, settings).await {
         Ok((webhook, secret)) => {
-            let page = Registered { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
+            let page = RegisteredWebhook { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
         Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
@@ -56,9 +56,9 @@ pub(super) async fn register(caller: Caller, asked: Asked, form: Form) -> Answer
 }
 
 /// Answers with a form that has registered a webhook and was filled in anew, with another number.
-fn filled_in_anew(frame: &Frame, form: &Fields, registered: &str) -> HttpResponse {
+fn filled_in_anew(frame: &Frame, form: &FormFields, registered: &str) -> HttpResponse {
     let mut again = form.filled_in(Vec::new());
-    again.faults.push(Fault {
+    again.faults.push(FieldFault {
         field: String::new(),
         message: format!(
             "This form has registered the webhook {} already. Press Register to register this one too.",
@@ -86,5 +86,5 @@ fn is_recent(form: &Uuid) -> bool {
         let (seconds, _) = made.to_unix();
         OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()
     });
-    made.is_some_and(|made| (OffsetDateTime::now_utc() - made).abs() < OPEN)
+    made.is_some_and(|made| (OffsetDateTime::now_utc() - made).abs() < MAX_FORM_AGE)
 }

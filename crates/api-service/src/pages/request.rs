@@ -6,34 +6,34 @@ use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use console::{Done, Frame};
 use time::OffsetDateTime;
 
-use super::form::{Fields, token};
-use crate::http::{ApiError, Caller, list::LONGEST_QUERY};
+use super::form::{FormFields, token};
+use crate::http::{ApiError, Caller, list::MAX_QUERY_BYTES};
 
 /// The frame of the page that is answered, and what its query string asks for.
-pub(super) struct Asked {
+pub(super) struct PageRequest {
     pub(super) frame: Frame,
-    query: Fields,
+    query: FormFields,
 }
 
-impl Deref for Asked {
-    type Target = Fields;
+impl Deref for PageRequest {
+    type Target = FormFields;
 
-    fn deref(&self) -> &Fields {
+    fn deref(&self) -> &FormFields {
         &self.query
     }
 }
 
-impl FromRequest for Asked {
+impl FromRequest for PageRequest {
     type Error = ApiError;
     type Future = future::Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let caller = Caller::from_request(request, payload).into_inner();
-        if request.query_string().len() > LONGEST_QUERY {
-            return future::ready(Err(ApiError::QueryTooLong(LONGEST_QUERY)));
+        if request.query_string().len() > MAX_QUERY_BYTES {
+            return future::ready(Err(ApiError::QueryTooLong(MAX_QUERY_BYTES)));
         }
         future::ready(caller.map(|caller| {
-            let query = Fields::parse(request.query_string().as_bytes());
+            let query = FormFields::parse(request.query_string().as_bytes());
             let (user, token) = (caller.admin.user.clone(), token(request).unwrap_or_default());
             let logs_out = caller.console.login_url.is_none();
             let brake = *caller.brake.borrow();

@@ -1,12 +1,12 @@
 //! A webhook's statistics in a range of time.
 
-use console::{Bar, Range, Stats};
+use console::{Bar, Range, StatsSection};
 use ledger::{OwnWebhook, StatsStep};
 use time::{OffsetDateTime, Time};
 
 use crate::{
     http::{ApiError, Caller},
-    stats::{self, Counts, Period, step_length},
+    stats::{self, Period, StatsCounts, step_length},
 };
 
 /// Returns the period of a range. Its last step is the step of `now`.
@@ -26,18 +26,18 @@ pub(super) async fn of(
     webhook: OwnWebhook,
     range: Range,
     now: OffsetDateTime,
-) -> Result<Stats, ApiError> {
+) -> Result<StatsSection, ApiError> {
     let period = period(range, now);
     let (steps, total) = stats::of_webhook(caller, webhook, &period).await?;
     let bars = steps.chunks(steps.len().div_ceil(range.bars().unsigned_abs() as usize)).map(bar).collect();
     let percentiles = (total.duration_ms.p50, total.duration_ms.p95);
     let causes = total.outcomes.into_iter().filter(|(class, _)| !class.is_success()).collect();
-    Ok(Stats { range, bars, causes, percentiles })
+    Ok(StatsSection { range, bars, causes, percentiles })
 }
 
 /// Adds several steps up to one bar.
-fn bar(steps: &[(OffsetDateTime, Counts)]) -> Bar {
-    let sum = |count: fn(&Counts) -> u64| steps.iter().map(|(_, counts)| count(counts)).sum();
+fn bar(steps: &[(OffsetDateTime, StatsCounts)]) -> Bar {
+    let sum = |count: fn(&StatsCounts) -> u64| steps.iter().map(|(_, counts)| count(counts)).sum();
     Bar {
         from: steps.first().map_or(OffsetDateTime::UNIX_EPOCH, |(from, _)| *from),
         succeeded: sum(|counts| counts.succeeded),

@@ -1,13 +1,13 @@
 //! One webhook: the frame of its pages, its settings, and the forms that pause, activate, cancel and delete.
 
 use actix_web::http::StatusCode;
-use console::{Done, Paths, Settings, WebhookForm, WebhookFrame};
+use console::{Done, Paths, SettingsPage, WebhookForm, WebhookFrame};
 use domain::WebhookId;
 use ledger::{OwnWebhook, WebhookSettings};
 
-use super::{Asked, Form, done, form::Edited, html, see_other};
+use super::{Form, PageRequest, done, form::Edited, html, see_other};
 use crate::{
-    http::{Answer, ApiError, Caller, Id},
+    http::{ApiError, Caller, HandlerResult, Id},
     webhooks,
 };
 
@@ -22,21 +22,21 @@ pub(super) async fn framed(caller: &Caller, id: WebhookId) -> Result<(OwnWebhook
 }
 
 /// Answers with a webhook's settings.
-pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: Asked) -> Answer {
+pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let webhook = webhooks::find(&caller, id).await?;
     let (form, shown) = (WebhookForm::of(&webhook.settings), webhook.settings.clone());
-    let page = Settings { webhook, form, shown, kept_days: caller.kept_days() };
+    let page = SettingsPage { webhook, form, shown, kept_days: caller.kept_days() };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
 /// Changes the settings that the form shows.
-pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, form: Form) -> Answer {
+pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest, form: Form) -> HandlerResult {
     let shown = form.shown();
     let edited = Edited::of(&form, &shown);
     match webhooks::change(&caller, id, |settings| webhooks::settings::change(&edited, &caller.rules, settings)).await {
         Err(ApiError::Fields(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
-            let page = Settings { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
+            let page = SettingsPage { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
         }
         changed => changed.map(|_| done(&Paths::of_webhook(id, "settings"), Done::Changed)),
@@ -44,13 +44,13 @@ pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: Asked, 
 }
 
 /// Pauses the webhook.
-pub(super) async fn pause(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> Answer {
+pub(super) async fn pause(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> HandlerResult {
     switch(&caller, id, false).await?;
     Ok(done(&Paths::webhook(id), Done::Paused))
 }
 
 /// Activates the webhook.
-pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> Answer {
+pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> HandlerResult {
     switch(&caller, id, true).await?;
     Ok(done(&Paths::webhook(id), Done::Activated))
 }
@@ -64,7 +64,7 @@ async fn switch(caller: &Caller, id: WebhookId, is_active: bool) -> Result<(), A
 }
 
 /// Cancels the waiting deliveries, once the form confirms that.
-pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> Answer {
+pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> HandlerResult {
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
@@ -73,7 +73,7 @@ pub(super) async fn cancel(caller: Caller, Id(id): Id<WebhookId>, form: Form) ->
 }
 
 /// Deletes the webhook, once the form confirms that. A webhook that is deleted already stays deleted.
-pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> Answer {
+pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) -> HandlerResult {
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }

@@ -6,14 +6,14 @@ use actix_web::http::StatusCode;
 use console::{Bar, Deleted, Health, Listed, Paths, Range, Webhooks};
 use ledger::{Page, Webhook};
 
-use super::{Asked, html, stats};
+use super::{PageRequest, html, stats};
 use crate::{
-    http::{Answer, ApiError, Caller, Cursors, cut},
+    http::{ApiError, Caller, Cursors, HandlerResult, cut},
     stats::steps,
 };
 
 /// Answers with the list of webhooks, the worst first.
-pub(super) async fn list(caller: Caller, asked: Asked) -> Answer {
+pub(super) async fn list(caller: Caller, asked: PageRequest) -> HandlerResult {
     let mut found = caller.ledger.webhooks_all(caller.admin.tenant).await?;
     let mut by_health: Vec<(Health, u64)> = Vec::new();
     found.sort_by_cached_key(|webhook| (Health::urgency(webhook), webhook.settings.name.to_lowercase()));
@@ -30,16 +30,16 @@ pub(super) async fn list(caller: Caller, asked: Asked) -> Answer {
             || webhook.settings.url.to_lowercase().contains(&wanted);
         has_text && (health.is_empty() || Health::of(webhook).key() == health)
     });
-    let pages = found.len().div_ceil(Webhooks::LISTED).max(1);
+    let pages = found.len().div_ceil(Webhooks::MAX_LISTED).max(1);
     let page = asked.first("page").parse().unwrap_or(0).min(pages - 1);
-    let shown: Vec<Webhook> = found.into_iter().skip(page * Webhooks::LISTED).take(Webhooks::LISTED).collect();
+    let shown: Vec<Webhook> = found.into_iter().skip(page * Webhooks::MAX_LISTED).take(Webhooks::MAX_LISTED).collect();
     let listed = with_hours(&caller, shown, &asked).await?;
     let view = Webhooks { search, health, listed, by_health, page: (page, pages) };
     Ok(html(StatusCode::OK, view.render(&asked.frame)))
 }
 
 /// Adds the attempts of the last 24 hours to webhooks.
-async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Result<Vec<Listed>, ApiError> {
+async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &PageRequest) -> Result<Vec<Listed>, ApiError> {
     let period = stats::period(Range::Day, asked.frame.now);
     let ids: Vec<_> = shown.iter().map(|webhook| webhook.id).collect();
     let counts = caller.ledger.stats_by_webhook(caller.admin.tenant, &ids, (period.from, period.until)).await?;
@@ -66,10 +66,10 @@ async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &Asked) -> Resu
 }
 
 /// Answers with the deleted webhooks, the latest first.
-pub(super) async fn list_deleted(caller: Caller, asked: Asked) -> Answer {
+pub(super) async fn list_deleted(caller: Caller, asked: PageRequest) -> HandlerResult {
     let cursors = Cursors::of(Paths::DELETED);
-    let page = Page { after: cursors.read(asked.first("cursor")), limit: Deleted::LISTED + 1 };
+    let page = Page { after: cursors.read(asked.first("cursor")), limit: Deleted::MAX_LISTED + 1 };
     let found = caller.ledger.deleted_webhooks(caller.admin.tenant, page).await?;
-    let (webhooks, next) = cut(found, Deleted::LISTED, cursors, |webhook| webhook.entry);
+    let (webhooks, next) = cut(found, Deleted::MAX_LISTED, cursors, |webhook| webhook.entry);
     Ok(html(StatusCode::OK, Deleted { webhooks, next }.render(&asked.frame)))
 }

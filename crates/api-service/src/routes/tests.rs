@@ -18,12 +18,12 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 use super::*;
-use crate::{docs::Docs, http::list::LONGEST_QUERY, middleware, outbox::Wakes, state::Rules};
+use crate::{docs::Docs, http::list::MAX_QUERY_BYTES, middleware, outbox::Wakes, state::Rules};
 
-const LIST: &str = "/api/v1/webhooks/";
+const LIST_PATH: &str = "/api/v1/webhooks/";
 const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
-const ONE: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
-pub(crate) const BOSS: (&str, &str) = ("Cookie", "sessionid=boss");
+const ONE_PATH: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
+pub(crate) const ADMIN_COOKIE: (&str, &str) = ("Cookie", "sessionid=boss");
 pub(crate) const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 /// Rendered once for all tests.
@@ -41,7 +41,7 @@ pub(crate) fn routes() -> Routes {
         password_file: None,
         tls: Default::default(),
         max_connections: 1,
-        patience: ledger::PATIENCE,
+        call_timeout: ledger::CALL_TIMEOUT,
         application_name: "api-service tests",
     };
     let ledger = Ledger::new(&config).unwrap();
@@ -80,13 +80,13 @@ pub(crate) fn settings_with(api: &[(&str, &str)]) -> service_kit::Settings {
     service_kit::Settings::from_sources(None, servers.into_iter().chain(api).collect()).unwrap()
 }
 
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     status: u16,
     headers: HeaderMap,
     problem: Value,
 }
 
-impl Answer {
+impl TestResponse {
     pub(crate) fn code(&self) -> (u16, &str) {
         (self.status, self.problem["code"].as_str().unwrap_or_default())
     }
@@ -102,7 +102,7 @@ impl Answer {
     }
 }
 
-pub(crate) async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'static str) -> Answer {
+pub(crate) async fn ask(method: Method, path: &str, headers: &[(&str, &str)], body: &'static str) -> TestResponse {
     let app = App::new().wrap(from_fn(middleware::complete)).configure(|config| routes().configure(config));
     let app = init_service(app).await;
     let mut request = TestRequest::with_uri(path).method(method).set_payload(body);
@@ -112,12 +112,14 @@ pub(crate) async fn ask(method: Method, path: &str, headers: &[(&str, &str)], bo
     let response = call_service(&app, request.to_request()).await;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let problem = serde_json::from_slice(&read_body(response).await).unwrap_or_default();
-    Answer { status, headers, problem }
+    TestResponse { status, headers, problem }
 }
 
 #[actix_web::test]
 async fn whoever_is_not_logged_in_as_an_administrator_gets_nothing_below_api_v1() {
-    for path in [LIST, ONE, "/api/v1", "/api/v1/", "/api/v1/nothing", "/api/v1/webhooks", "/api/%76%31/webhooks/"] {
+    for path in
+        [LIST_PATH, ONE_PATH, "/api/v1", "/api/v1/", "/api/v1/nothing", "/api/v1/webhooks", "/api/%76%31/webhooks/"]
+    {
         for method in [Method::GET, Method::POST, Method::DELETE] {
             for (cookie, expected) in [
                 ("", (401, "not_logged_in")),
@@ -161,7 +163,7 @@ async fn a_form_needs_the_token_of_the_session_that_lets_it_pass_and_of_its_tena
 
 #[actix_web::test]
 async fn a_session_logs_out_by_a_form_from_before_a_change_of_its_organization() {
-    let headers = [BOSS, ("Content-Type", "application/x-www-form-urlencoded")];
+    let headers = [ADMIN_COOKIE, ("Content-Type", "application/x-www-form-urlencoded")];
     let other = uuid::Uuid::max();
     // A form that passes ends at the database, which is unavailable.
     for (session, shown, expected) in [("boss", other, 503), ("boss", uuid::Uuid::nil(), 403), ("stale", other, 403)] {
@@ -172,7 +174,9 @@ async fn a_session_logs_out_by_a_form_from_before_a_change_of_its_organization()
 
 #[actix_web::test]
 async fn every_answer_has_its_request_id_and_security_headers() {
-    for (path, cookie) in [("/", "-"), (LIST, "-"), (LIST, "sessionid=boss"), ("/api/v1/nothing", "sessionid=boss")] {
+    for (path, cookie) in
+        [("/", "-"), (LIST_PATH, "-"), (LIST_PATH, "sessionid=boss"), ("/api/v1/nothing", "sessionid=boss")]
+    {
         let answer = ask(Method::GET, path, &[("Cookie", cookie), ("X-Request-Id", "r-1")], "").await;
         assert_eq!(answer.problem["request_id"], "r-1");
         assert_eq!(answer.problem["status"], answer.status);
@@ -203,7 +207,7 @@ async fn unknown_paths_and_malformed_ids_are_not_found() {
         "/api/v1/events/no-id/",
         "//",
     ] {
-        assert_eq!(ask(Method::GET, path, &[BOSS], "").await.code(), (404, "not_found"), "{path}");
+        assert_eq!(ask(Method::GET, path, &[ADMIN_COOKIE], "").await.code(), (404, "not_found"), "{path}");
     }
 }
 
@@ -220,36 +224,37 @@ async fn bodies_are_refused_in_the_order_of_their_faults() {
     let long = "[".repeat(201).leak();
     let cross_site = ("Sec-Fetch-Site", "cross-site");
     for (headers, body, expected) in [
-        (&[BOSS, cross_site][..], "{", (403, "cross_site")),
-        (&[BOSS], "{", (415, "unsupported_media_type")),
-        (&[BOSS, JSON], long, (413, "body_too_large")),
-        (&[BOSS, JSON], "", (400, "malformed_json")),
-        (&[BOSS, JSON], "[]", (422, "validation_failed")),
-        (&[BOSS, JSON], "{}", (422, "validation_failed")),
+        (&[ADMIN_COOKIE, cross_site][..], "{", (403, "cross_site")),
+        (&[ADMIN_COOKIE], "{", (415, "unsupported_media_type")),
+        (&[ADMIN_COOKIE, JSON], long, (413, "body_too_large")),
+        (&[ADMIN_COOKIE, JSON], "", (400, "malformed_json")),
+        (&[ADMIN_COOKIE, JSON], "[]", (422, "validation_failed")),
+        (&[ADMIN_COOKIE, JSON], "{}", (422, "validation_failed")),
     ] {
-        assert_eq!(ask(Method::POST, LIST, headers, body).await.code(), expected, "{headers:?}");
+        assert_eq!(ask(Method::POST, LIST_PATH, headers, body).await.code(), expected, "{headers:?}");
     }
 }
 
 #[actix_web::test]
 async fn a_malformed_id_comes_before_the_body_and_the_ledger_before_the_query() {
-    let malformed = ask(Method::PATCH, "/api/v1/webhooks/no-id/", &[BOSS], "{").await;
+    let malformed = ask(Method::PATCH, "/api/v1/webhooks/no-id/", &[ADMIN_COOKIE], "{").await;
     assert_eq!(malformed.code(), (404, "not_found"));
-    let log = ask(Method::GET, &format!("{ONE}deliveries/?limit=0"), &[BOSS], "").await;
+    let log = ask(Method::GET, &format!("{ONE_PATH}deliveries/?limit=0"), &[ADMIN_COOKIE], "").await;
     assert_eq!(log.code(), (503, "unavailable"));
 }
 
 #[actix_web::test]
 async fn a_long_query_string_is_refused_unread_and_many_faults_are_counted() {
-    let query =
-        |length: usize| format!("{LIST}?{}", "a&b&c1&".repeat(600)).chars().take(LIST.len() + 1 + length).collect();
-    let longest: String = query(LONGEST_QUERY);
-    let answer = ask(Method::GET, &longest, &[BOSS], "").await;
+    let query = |length: usize| {
+        format!("{LIST_PATH}?{}", "a&b&c1&".repeat(600)).chars().take(LIST_PATH.len() + 1 + length).collect()
+    };
+    let longest: String = query(MAX_QUERY_BYTES);
+    let answer = ask(Method::GET, &longest, &[ADMIN_COOKIE], "").await;
     assert_eq!(answer.code(), (400, "invalid_parameters"));
     assert_eq!(answer.problem["errors"].as_array().unwrap().len(), 20);
     assert!(answer.problem["more_errors"].as_u64().unwrap() > 1000, "{}", answer.problem["more_errors"]);
-    let longer: String = query(LONGEST_QUERY + 1);
-    let answer = ask(Method::GET, &longer, &[BOSS], "").await;
+    let longer: String = query(MAX_QUERY_BYTES + 1);
+    let answer = ask(Method::GET, &longer, &[ADMIN_COOKIE], "").await;
     assert_eq!(answer.code(), (414, "query_too_long"));
     assert_eq!(answer.problem["detail"], "the query string is longer than 4096 bytes, the maximum");
 }
@@ -257,8 +262,10 @@ async fn a_long_query_string_is_refused_unread_and_many_faults_are_counted() {
 #[actix_web::test]
 async fn while_the_database_is_away_the_client_is_told_to_come_again() {
     let body = r#"{"name": "a", "url": "https://example.com/", "events": ["quote.closed"]}"#;
-    for (method, path) in [(Method::GET, LIST), (Method::GET, ONE), (Method::POST, LIST), (Method::PATCH, ONE)] {
-        let answer = ask(method, path, &[BOSS, JSON], body).await;
+    for (method, path) in
+        [(Method::GET, LIST_PATH), (Method::GET, ONE_PATH), (Method::POST, LIST_PATH), (Method::PATCH, ONE_PATH)]
+    {
+        let answer = ask(method, path, &[ADMIN_COOKIE, JSON], body).await;
         assert_eq!(answer.code(), (503, "unavailable"), "{path}");
         assert_eq!(answer.header("retry-after"), "5");
     }
@@ -266,17 +273,17 @@ async fn while_the_database_is_away_the_client_is_told_to_come_again() {
 
 #[actix_web::test]
 async fn where_no_body_is_needed_none_need_be_announced() {
-    let test = &format!("{ONE}test/");
+    let test = &format!("{ONE_PATH}test/");
     let form = ("Content-Type", "application/x-www-form-urlencoded");
     for (headers, body, expected) in [
-        (&[BOSS][..], "", (503, "unavailable")),
-        (&[BOSS, JSON], "", (503, "unavailable")),
-        (&[BOSS, JSON], "{}", (503, "unavailable")),
-        (&[BOSS], "{}", (415, "unsupported_media_type")),
-        (&[BOSS, form], "", (415, "unsupported_media_type")),
-        (&[BOSS, JSON], "{", (400, "malformed_json")),
-        (&[BOSS, JSON], r#"{"event": 1}"#, (422, "validation_failed")),
-        (&[BOSS, JSON], r#"{"event_type": "quote.opened"}"#, (422, "validation_failed")),
+        (&[ADMIN_COOKIE][..], "", (503, "unavailable")),
+        (&[ADMIN_COOKIE, JSON], "", (503, "unavailable")),
+        (&[ADMIN_COOKIE, JSON], "{}", (503, "unavailable")),
+        (&[ADMIN_COOKIE], "{}", (415, "unsupported_media_type")),
+        (&[ADMIN_COOKIE, form], "", (415, "unsupported_media_type")),
+        (&[ADMIN_COOKIE, JSON], "{", (400, "malformed_json")),
+        (&[ADMIN_COOKIE, JSON], r#"{"event": 1}"#, (422, "validation_failed")),
+        (&[ADMIN_COOKIE, JSON], r#"{"event_type": "quote.opened"}"#, (422, "validation_failed")),
     ] {
         assert_eq!(ask(Method::POST, test, headers, body).await.code(), expected, "{headers:?} {body}");
     }
@@ -291,11 +298,11 @@ pub(crate) fn path_of(route: &str) -> String {
 /// The methods in `Allow` of a path's answer to an unknown one. Asserts that all others get a 405.
 pub(crate) async fn allowed(path: &str) -> BTreeSet<String> {
     let path = path_of(path);
-    let answer = ask("MADEUP".parse().unwrap(), &path, &[BOSS], "").await;
+    let answer = ask("MADEUP".parse().unwrap(), &path, &[ADMIN_COOKIE], "").await;
     let allowed: BTreeSet<_> = answer.header("allow").split(", ").map(str::to_owned).collect();
     for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
         if !allowed.contains(method) {
-            let answer = ask(method.parse().unwrap(), &path, &[BOSS], "").await;
+            let answer = ask(method.parse().unwrap(), &path, &[ADMIN_COOKIE], "").await;
             assert_eq!(answer.status, 405, "{method} {path}");
         }
     }
@@ -349,7 +356,7 @@ async fn the_first_error_of_each_route_counts() {
     for path in paths.chain(others).chain(["/api/v1/unknown/".to_owned()]) {
         let path = path_of(&path);
         for method in [Method::GET, Method::POST, Method::HEAD, Method::PATCH, Method::DELETE] {
-            let request = TestRequest::with_uri(&path).method(method).insert_header(BOSS).insert_header(JSON);
+            let request = TestRequest::with_uri(&path).method(method).insert_header(ADMIN_COOKIE).insert_header(JSON);
             let answer = call_service(&app, request.set_payload("{}").to_request()).await;
             failed += usize::from(answer.status().is_server_error());
         }

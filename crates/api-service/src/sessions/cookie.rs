@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use actix_web::http::header::{COOKIE, HeaderMap};
 
-pub(crate) const NAME: &str = "sessionid";
+pub(crate) const COOKIE_NAME: &str = "sessionid";
 
 /// Returns the session ids of a request: the distinct values of all cookies of that name, in the order in which they
 /// came. A browser sends several if their paths or domains differ, and does not show which is which. An empty value is
@@ -15,7 +15,7 @@ pub(crate) fn session_ids(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = pairs.filter_map(|pair| {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = pair.split_at(equals);
-        (name.trim_ascii() == NAME.as_bytes()).then(|| value[1..].trim_ascii())
+        (name.trim_ascii() == COOKIE_NAME.as_bytes()).then(|| value[1..].trim_ascii())
     });
     let ids = values.filter_map(|value| std::str::from_utf8(value).ok()).filter(|id| !id.is_empty());
     ids.filter(move |id| seen.insert(*id))

@@ -6,10 +6,10 @@ use url::Url;
 
 use crate::http::ApiError;
 
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_SITE_HEADER: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The characters of a header that a refusal quotes, at most.
-const QUOTED: usize = 128;
+const MAX_QUOTED_CHARS: usize = 128;
 
 /// Browsers set these headers and no page can change them. A program need not send them. A page can leave out
 /// `Referer`, so it counts only for old browsers that send neither of the others. The last line of defence is the
@@ -21,7 +21,7 @@ const QUOTED: usize = 128;
 pub(super) fn check(headers: &HeaderMap, public: Option<&Url>) -> Result<(), ApiError> {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let is_ours = |site: &&HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
-    if let Some(site) = headers.get_all(FETCH_SITE).find(|site| !is_ours(site)) {
+    if let Some(site) = headers.get_all(FETCH_SITE_HEADER).find(|site| !is_ours(site)) {
         return Err(of_another_site(&text(site)));
     }
     let host = headers.get(HOST).map(text).unwrap_or_default();
@@ -29,28 +29,28 @@ pub(super) fn check(headers: &HeaderMap, public: Option<&Url>) -> Result<(), Api
         is_same(page, &host)
             || public.is_some_and(|url| Url::parse(page).is_ok_and(|page| page.origin() == url.origin()))
     };
-    let is_hidden = |page: &str| page == "null" && headers.contains_key(FETCH_SITE);
+    let is_hidden = |page: &str| page == "null" && headers.contains_key(FETCH_SITE_HEADER);
     let is_foreign = |page: &String| !is_ours(page) && !is_hidden(page);
     let check = |name, header: HeaderName| match headers.get_all(header).map(text).find(is_foreign) {
         Some(page) => {
             let public = public.map_or("which is not set".to_owned(), |url| url.origin().ascii_serialization());
             let ours = format!("of Host, {}, or of console.public_url, {public}", quoted(&host));
-            Err(ApiError::CrossSite(name, shortened(page, QUOTED), ours))
+            Err(ApiError::CrossSite(name, shortened(page, MAX_QUOTED_CHARS), ours))
         }
         None => Ok(()),
     };
     check("Origin", ORIGIN)?;
-    let says_nothing = !headers.contains_key(FETCH_SITE) && !headers.contains_key(ORIGIN);
+    let says_nothing = !headers.contains_key(FETCH_SITE_HEADER) && !headers.contains_key(ORIGIN);
     if says_nothing { check("Referer", REFERER) } else { Ok(()) }
 }
 
 /// The refusal of a request that a browser says is of another site.
 pub(crate) fn of_another_site(site: &str) -> ApiError {
-    ApiError::CrossSite("Sec-Fetch-Site", shortened(site, QUOTED), "same-origin or none".to_owned())
+    ApiError::CrossSite("Sec-Fetch-Site", shortened(site, MAX_QUOTED_CHARS), "same-origin or none".to_owned())
 }
 
 fn quoted(host: &str) -> String {
-    format!("{:?}", shortened(host, QUOTED))
+    format!("{:?}", shortened(host, MAX_QUOTED_CHARS))
 }
 
 /// Compares host and port. The scheme does not count: a proxy in front may terminate TLS.
@@ -100,7 +100,7 @@ mod tests {
             let answer = checked(&[(header.clone(), page), behind.clone()], public);
             assert_eq!(answer.is_ok(), is_ours, "{header} {page}");
         }
-        assert!(checked(&[(FETCH_SITE, "same-site"), (ORIGIN, "https://hooks.example.com")], public).is_err());
+        assert!(checked(&[(FETCH_SITE_HEADER, "same-site"), (ORIGIN, "https://hooks.example.com")], public).is_err());
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
             let beginning = format!("the header Origin is \"https://hooks.example.com\" and not {named}, ");
             assert!(said(public).starts_with(&beginning), "{}", said(public));
         }
-        let site = checked(&[(FETCH_SITE, "cross-site")], None).unwrap_err().to_string();
+        let site = checked(&[(FETCH_SITE_HEADER, "cross-site")], None).unwrap_err().to_string();
         assert!(
             site.starts_with("the header Sec-Fetch-Site is \"cross-site\" and not same-origin or none, "),
             "{site}"
@@ -156,7 +156,7 @@ mod tests {
             ("cross-site", Some("Sec-Fetch-Site")),
             ("", Some("Sec-Fetch-Site")),
         ] {
-            assert_eq!(refused(&[(FETCH_SITE, site)]), expected, "{site}");
+            assert_eq!(refused(&[(FETCH_SITE_HEADER, site)]), expected, "{site}");
         }
     }
 
@@ -169,10 +169,10 @@ mod tests {
             (Some("cross-site"), Some("Sec-Fetch-Site")),
             (None, Some("Origin")),
         ] {
-            let site = site.map(|site| (FETCH_SITE, site));
+            let site = site.map(|site| (FETCH_SITE_HEADER, site));
             assert_eq!(refused(&[&hidden[..], site.as_slice()].concat()), expected, "{site:?}");
         }
-        let evil = [(ORIGIN, "https://evil.example"), (HOST, "api.example.com"), (FETCH_SITE, "same-origin")];
+        let evil = [(ORIGIN, "https://evil.example"), (HOST, "api.example.com"), (FETCH_SITE_HEADER, "same-origin")];
         assert_eq!(refused(&evil), Some("Origin"));
     }
 
@@ -186,7 +186,7 @@ mod tests {
             ("", Some("Referer")),
         ] {
             assert_eq!(refused(&[(REFERER, page), own.clone()]), expected, "{page}");
-            let same = [(REFERER, page), own.clone(), (FETCH_SITE, "same-origin")];
+            let same = [(REFERER, page), own.clone(), (FETCH_SITE_HEADER, "same-origin")];
             assert_eq!(refused(&same), None, "{page}");
             let origin = [(REFERER, page), own.clone(), (ORIGIN, "https://api.example.com")];
             assert_eq!(refused(&origin), None, "{page}");

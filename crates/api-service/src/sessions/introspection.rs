@@ -21,19 +21,19 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::{SESSIONS, cookie, lookup_limit::LookupLimit};
+use super::{MAX_CACHED_SESSIONS, cookie, lookup_limit::LookupLimit};
 use crate::http::ApiError;
 
 /// The maximum of questions under way, of those about unknown sessions, and of those about the known sessions of a tenant.
-const QUESTIONS: usize = 128;
-const STRANGERS: usize = 32;
-const OF_A_TENANT: usize = 16;
+const MAX_REQUESTS: usize = 128;
+const MAX_UNKNOWN_SESSIONS: usize = 32;
+const MAX_REQUESTS_PER_TENANT: usize = 16;
 /// Tenants whose questions are counted.
-const TENANTS: u64 = 1_000;
+const MAX_COUNTED_TENANTS: u64 = 1_000;
 /// The most characters of `user_id` and of `role`: both are kept for each confirmed session.
-const LONGEST_MEMBER: usize = 255;
+const MAX_MEMBER_CHARS: usize = 255;
 /// In bytes: no browser keeps a longer cookie.
-const LONGEST_ID: usize = 4096;
+const MAX_ID_BYTES: usize = 4096;
 
 /// The back end `introspection`.
 #[derive(Clone)]
@@ -41,32 +41,32 @@ pub(super) struct Introspection {
     application: Internal,
     /// The runtime that holds the connections. It is never a web worker's.
     runtime: Handle,
-    believed_for: Duration,
-    confirmed: Cache<SessionHash, Confirmed>,
-    questions: LookupLimit,
-    strangers: LookupLimit,
+    cache_time: Duration,
+    confirmed: Cache<SessionHash, ConfirmedSession>,
+    all: LookupLimit,
+    of_unknown: LookupLimit,
     of_tenants: sync::Cache<TenantId, LookupLimit>,
-    patience: Duration,
+    wait_timeout: Duration,
 }
 
 #[derive(Clone)]
-struct Confirmed {
+struct ConfirmedSession {
     session: Session,
     until: Instant,
 }
 
 /// A confirmation lasts until its time.
-struct UntilItsTime;
+struct ConfirmedUntil;
 
-impl Expiry<SessionHash, Confirmed> for UntilItsTime {
-    fn expire_after_create(&self, _: &SessionHash, confirmed: &Confirmed, now: Instant) -> Option<Duration> {
+impl Expiry<SessionHash, ConfirmedSession> for ConfirmedUntil {
+    fn expire_after_create(&self, _: &SessionHash, confirmed: &ConfirmedSession, now: Instant) -> Option<Duration> {
         Some(confirmed.until.saturating_duration_since(now))
     }
 }
 
 /// Why a look-up confirms no session.
 #[derive(Debug, thiserror::Error)]
-enum NotConfirmed {
+enum LookupFailure {
     #[error("the session is unknown or has expired")]
     Unknown,
     #[error("too many look-ups are under way")]
@@ -87,17 +87,17 @@ enum IntrospectionError {
 }
 
 /// The longest answer of the application, in bytes.
-const ANSWER_LIMIT: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 impl Introspection {
-    /// Call it inside the runtime that will run the service. A look-up waits for its turn for `patience` at most.
-    pub(super) fn new(settings: &Settings, patience: Duration) -> Result<Self, SettingsError> {
+    /// Call it inside the runtime that will run the service. A look-up waits for its permit for `wait_timeout` at most.
+    pub(super) fn new(settings: &Settings, wait_timeout: Duration) -> Result<Self, SettingsError> {
         let config = InternalConfig {
             url: settings.introspection_url()?.to_string(),
             timeout: settings.api.introspection_timeout,
             extra_ca_pem: settings.egress.extra_ca_pem()?,
             user_agent: concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned(),
-            answer_limit: ANSWER_LIMIT,
+            answer_limit: MAX_ANSWER_BYTES,
         };
         let application = Internal::new(config).map_err(|error| match error {
             EgressError::Url => SettingsError::invalid("api.introspection_url", error),
@@ -106,12 +106,12 @@ impl Introspection {
         Ok(Self {
             application,
             runtime: Handle::current(),
-            believed_for: settings.api.introspection_cache,
-            confirmed: Cache::builder().max_capacity(SESSIONS).expire_after(UntilItsTime).build(),
-            questions: LookupLimit::new(QUESTIONS, patience),
-            strangers: LookupLimit::new(STRANGERS, patience),
-            of_tenants: sync::Cache::new(TENANTS),
-            patience,
+            cache_time: settings.api.introspection_cache,
+            confirmed: Cache::builder().max_capacity(MAX_CACHED_SESSIONS).expire_after(ConfirmedUntil).build(),
+            all: LookupLimit::new(MAX_REQUESTS, wait_timeout),
+            of_unknown: LookupLimit::new(MAX_UNKNOWN_SESSIONS, wait_timeout),
+            of_tenants: sync::Cache::new(MAX_COUNTED_TENANTS),
+            wait_timeout,
         })
     }
 
@@ -125,13 +125,13 @@ impl Introspection {
         tenant: Option<TenantId>,
     ) -> Result<Option<Session>, ApiError> {
         // An id that no cookie can hold is not forwarded.
-        if id.len() > LONGEST_ID || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if id.len() > MAX_ID_BYTES || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(None);
         }
         let (this, hash, id) = (self.clone(), hash.clone(), id.to_owned());
         // The question continues when its caller goes away, so that nobody asks the same meanwhile.
         let asking = self.runtime.spawn(async move {
-            match this.believed_for.is_zero() {
+            match this.cache_time.is_zero() {
                 true => this.ask(&id, tenant).await.map_err(Arc::new),
                 false => this.confirmed.try_get_with(hash, this.ask(&id, tenant)).await,
             }
@@ -139,27 +139,29 @@ impl Introspection {
         match asking.await {
             Ok(Ok(confirmed)) => Ok(Some(confirmed.session)),
             Ok(Err(error)) => match &*error {
-                NotConfirmed::Unknown => Ok(None),
-                NotConfirmed::Crowded => Err(ApiError::Crowded),
-                NotConfirmed::Failed(_) => Err(ApiError::SessionUnknown(error.into())),
+                LookupFailure::Unknown => Ok(None),
+                LookupFailure::Crowded => Err(ApiError::Crowded),
+                LookupFailure::Failed(_) => Err(ApiError::SessionUnknown(error.into())),
             },
             Err(died) => Err(ApiError::SessionUnknown(died.into())),
         }
     }
 
-    async fn ask(&self, id: &str, tenant: Option<TenantId>) -> Result<Confirmed, NotConfirmed> {
+    async fn ask(&self, id: &str, tenant: Option<TenantId>) -> Result<ConfirmedSession, LookupFailure> {
         let own = match tenant {
-            Some(tenant) => self.of_tenants.get_with(tenant, || LookupLimit::new(OF_A_TENANT, self.patience)),
-            None => self.strangers.clone(),
+            Some(tenant) => {
+                self.of_tenants.get_with(tenant, || LookupLimit::new(MAX_REQUESTS_PER_TENANT, self.wait_timeout))
+            }
+            None => self.of_unknown.clone(),
         };
-        let crowded = |_| NotConfirmed::Crowded;
+        let crowded = |_| LookupFailure::Crowded;
         let _own = own.wait().await.map_err(crowded)?;
-        let _permit = self.questions.wait().await.map_err(crowded)?;
+        let _permit = self.all.wait().await.map_err(crowded)?;
         let asked = Instant::now();
-        let answer = self.application.get("cookie", &format!("{}={id}", cookie::NAME)).await;
+        let answer = self.application.get("cookie", &format!("{}={id}", cookie::COOKIE_NAME)).await;
         let found = answer.map_err(IntrospectionError::NoAnswer).and_then(|one| read(&one, OffsetDateTime::now_utc()));
-        let (session, left) = found.map_err(NotConfirmed::Failed)?.ok_or(NotConfirmed::Unknown)?;
-        Ok(Confirmed { session, until: asked + left.min(self.believed_for) })
+        let (session, left) = found.map_err(LookupFailure::Failed)?.ok_or(LookupFailure::Unknown)?;
+        Ok(ConfirmedSession { session, until: asked + left.min(self.cache_time) })
     }
 }
 
@@ -184,10 +186,10 @@ fn parse(body: &[u8]) -> Result<(Session, OffsetDateTime), &'static str> {
     if user.is_empty() || user.chars().any(char::is_control) {
         return Err("user_id is empty or has a control character");
     }
-    if user.chars().count() > LONGEST_MEMBER {
+    if user.chars().count() > MAX_MEMBER_CHARS {
         return Err("user_id is longer than 255 characters");
     }
-    if role.chars().count() > LONGEST_MEMBER {
+    if role.chars().count() > MAX_MEMBER_CHARS {
         return Err("role is longer than 255 characters");
     }
     let expires_at = text("expires_at").and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok());

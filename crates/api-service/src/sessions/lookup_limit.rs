@@ -16,14 +16,14 @@ use crate::http::ApiError;
 #[derive(Clone)]
 pub(super) struct LookupLimit {
     free: Arc<Semaphore>,
-    patience: Duration,
+    wait_timeout: Duration,
 }
 
 impl LookupLimit {
-    /// Allows `at_once` look-ups, at least one. Another look-up waits for its permit for `patience` at most, so that a burst
+    /// Allows `at_once` look-ups, at least one. Another look-up waits for its permit for `wait_timeout` at most, so that a burst
     /// of new sessions passes.
-    pub(super) fn new(at_once: usize, patience: Duration) -> Self {
-        Self { free: Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))), patience }
+    pub(super) fn new(at_once: usize, wait_timeout: Duration) -> Self {
+        Self { free: Arc::new(Semaphore::new(at_once.clamp(1, Semaphore::MAX_PERMITS))), wait_timeout }
     }
 
     /// Waits for a permit, which lasts until it is dropped.
@@ -31,7 +31,7 @@ impl LookupLimit {
     /// # Errors
     /// [`ApiError::Crowded`] when no permit was free in time.
     pub(super) async fn wait(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        match timeout(self.patience, Arc::clone(&self.free).acquire_owned()).await {
+        match timeout(self.wait_timeout, Arc::clone(&self.free).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(ApiError::Crowded),
         }
@@ -46,12 +46,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_up_waits_a_moment_for_its_permit() {
-        let patience = Duration::from_millis(500);
-        let limit = LookupLimit::new(2, patience);
+        let wait_timeout = Duration::from_millis(500);
+        let limit = LookupLimit::new(2, wait_timeout);
         let (first, _second) = (limit.wait().await, limit.wait().await);
         let began = Instant::now();
         assert!(limit.wait().await.is_err());
-        assert_eq!(began.elapsed(), patience);
+        assert_eq!(began.elapsed(), wait_timeout);
         drop(first);
         assert!(limit.wait().await.is_ok());
     }

@@ -16,13 +16,13 @@ use ledger::SessionHash;
 use moka::{policy::EvictionPolicy, sync::Cache};
 use service_kit::settings;
 
-use super::{Known, SESSIONS};
+use super::{KnownSession, MAX_CACHED_SESSIONS};
 
 /// The time after a logged refusal in which no other one of the tenant's is logged.
-const LOGGED_EVERY: Duration = Duration::from_secs(60);
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The highest burst: `governor` computes the time of a whole one in 64 bits, in nanoseconds.
-const HIGHEST_BURST: usize = 1_000_000;
+const MAX_BURST: usize = 1_000_000;
 
 /// The part of the service that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +33,13 @@ pub(crate) enum Target {
 
 /// The tokens of tenants and sessions for the API and for the console, and those of session ids that are not confirmed.
 pub(super) struct RateLimit {
-    api: Tokens,
-    console: Tokens,
+    api: TenantTokens,
+    console: TenantTokens,
     unconfirmed: Buckets<SessionHash>,
     logged: Cache<TenantId, ()>,
 }
 
-struct Tokens {
+struct TenantTokens {
     tenants: Buckets<TenantId>,
     sessions: Buckets<SessionHash>,
 }
@@ -63,28 +63,28 @@ pub(crate) struct Allowance {
 }
 
 /// The tokens that a bucket has left. `Err`: no token, with the time until there is one.
-pub(super) type Taken = (Allowance, Result<(), Duration>);
+pub(super) type TokenResult = (Allowance, Result<(), Duration>);
 
 impl RateLimit {
     /// `None` when the limit per minute is 0, which limits nothing.
     pub(super) fn new(settings: &settings::Api) -> Option<Self> {
         let count = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
-        let burst = count(settings.rate_limit_burst.min(HIGHEST_BURST)).unwrap_or(NonZeroU32::MIN);
+        let burst = count(settings.rate_limit_burst.min(MAX_BURST)).unwrap_or(NonZeroU32::MIN);
         let whole = Quota::per_minute(count(settings.rate_limit_per_minute)?).allow_burst(burst);
         let half = Quota::with_period(whole.replenish_interval() * 2)?
             .allow_burst(NonZeroU32::new(burst.get() / 2).unwrap_or(NonZeroU32::MIN));
-        let tokens = || Tokens { tenants: Buckets::new(whole), sessions: Buckets::new(half) };
+        let tokens = || TenantTokens { tenants: Buckets::new(whole), sessions: Buckets::new(half) };
         Some(Self {
             api: tokens(),
             console: tokens(),
             unconfirmed: Buckets::new(half),
-            logged: Cache::builder().max_capacity(SESSIONS).time_to_live(LOGGED_EVERY).build(),
+            logged: Cache::builder().max_capacity(MAX_CACHED_SESSIONS).time_to_live(REFUSAL_LOG_INTERVAL).build(),
         })
     }
 
     /// Takes a token of a confirmed session, and one of its tenant if it is an administrator's. What is left is that of the
     /// bucket with fewer tokens. The first refusal in a minute of a tenant's requests is logged.
-    pub(super) fn take(&self, target: Target, hash: &SessionHash, known: &Known) -> Taken {
+    pub(super) fn take(&self, target: Target, hash: &SessionHash, known: &KnownSession) -> TokenResult {
         let tokens = match target {
             Target::Api => &self.api,
             Target::Console => &self.console,
@@ -104,18 +104,18 @@ impl RateLimit {
     }
 
     /// Takes a token of a session id that is not confirmed.
-    pub(super) fn take_unconfirmed(&self, hash: &SessionHash) -> Taken {
+    pub(super) fn take_unconfirmed(&self, hash: &SessionHash) -> TokenResult {
         self.unconfirmed.take(hash)
     }
 }
 
 impl<Key: Clone + Eq + std::hash::Hash + Send + Sync + 'static> Buckets<Key> {
     fn new(quota: Quota) -> Self {
-        let by_key = Cache::builder().max_capacity(SESSIONS).eviction_policy(EvictionPolicy::lru()).build();
+        let by_key = Cache::builder().max_capacity(MAX_CACHED_SESSIONS).eviction_policy(EvictionPolicy::lru()).build();
         Self { quota, by_key, clock: DefaultClock::default() }
     }
 
-    fn take(&self, key: &Key) -> Taken {
+    fn take(&self, key: &Key) -> TokenResult {
         let new = || Arc::new(RateLimiter::direct(self.quota).with_middleware());
         let bucket = self.by_key.get_with_by_ref(key, new);
         let limit = self.quota.burst_size().get();
@@ -152,8 +152,8 @@ mod tests {
         RateLimit::new(&settings_with(&[("RATE_LIMIT_PER_MINUTE", per_minute), ("RATE_LIMIT_BURST", burst)]).api)
     }
 
-    fn known(tenant: u128, is_admin: bool) -> Known {
-        Known { tenant: Uuid::from_u128(tenant).into(), user: "u".into(), is_admin }
+    fn known(tenant: u128, is_admin: bool) -> KnownSession {
+        KnownSession { tenant: Uuid::from_u128(tenant).into(), user: "u".into(), is_admin }
     }
 
     /// Takes a token of the API as a session of tenant 1's administrator. `Ok`: limit, remaining and seconds to reset.
@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn buckets_are_of_a_bounded_number() {
         let limit = limit("1", "1").unwrap();
-        for number in 0..2 * SESSIONS {
+        for number in 0..2 * MAX_CACHED_SESSIONS {
             _ = limit.take_unconfirmed(&SessionHash::of(&number.to_string()));
         }
         limit.unconfirmed.by_key.run_pending_tasks();
-        assert!(limit.unconfirmed.by_key.entry_count() <= SESSIONS);
+        assert!(limit.unconfirmed.by_key.entry_count() <= MAX_CACHED_SESSIONS);
     }
 }

@@ -31,7 +31,7 @@ fn authentication() -> Authentication {
 fn remember_ended(authentication: &Authentication, id: &str) {
     authentication
         .known
-        .insert(SessionHash::of(id), Known { tenant: tenant(TENANT), user: "e".into(), is_admin: true });
+        .insert(SessionHash::of(id), KnownSession { tenant: tenant(TENANT), user: "e".into(), is_admin: true });
 }
 
 async fn asked(
@@ -86,7 +86,7 @@ async fn a_known_session_is_paid_for_before_its_look_up_wherever_its_cookie_is()
     for _ in 0..3 {
         assert_eq!(code(&authentication, "sessionid=deputy").await, "", "a session leaves its tenant the half");
     }
-    // Known again though it has ended: its tenant's token would be needed for the look-up that finds that out.
+    // KnownSession again though it has ended: its tenant's token would be needed for the look-up that finds that out.
     remember_ended(&authentication, "ended");
     assert_eq!(code(&authentication, "sessionid=ended; sessionid=other").await, "too_many_requests");
     assert_eq!(code(&authentication, "sessionid=other").await, "", "another tenant has its own tokens");

@@ -9,8 +9,8 @@ use crate::http::{
 };
 
 /// The longest spans: an answer has some hundred steps at most.
-const MOST_HOURS: Duration = Duration::days(31);
-const MOST_DAYS: Duration = Duration::days(92);
+const MAX_PERIOD_BY_HOUR: Duration = Duration::days(31);
+const MAX_PERIOD_BY_DAY: Duration = Duration::days(92);
 
 /// The parameters `from`, `to` and `step`.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Period {
 }
 
 impl Filter for StatsQuery {
-    const KNOWN: &str = "from, to and step";
+    const PARAMETER_NAMES: &str = "from, to and step";
 
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>> {
         Some(match name {
@@ -46,8 +46,8 @@ impl StatsQuery {
     pub(crate) fn period(&self, now: OffsetDateTime) -> Result<Period, Vec<Violation>> {
         let Self { from, to, step } = *self;
         let (usual, most, words) = match step {
-            StatsStep::Hour => (Duration::hours(24), MOST_HOURS, "31 days by hour"),
-            StatsStep::Day => (Duration::days(30), MOST_DAYS, "92 days by day"),
+            StatsStep::Hour => (Duration::hours(24), MAX_PERIOD_BY_HOUR, "31 days by hour"),
+            StatsStep::Day => (Duration::days(30), MAX_PERIOD_BY_DAY, "92 days by day"),
         };
         let to = to.unwrap_or(now);
         let from = from.unwrap_or_else(|| to.checked_sub(usual).unwrap_or(to));

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::{Call, Reference, array, code, folded, inline, members, paragraphs, schema::bare, str};
+use super::{ApiCall, ApiReference, array, code, folded, inline, members, paragraphs, schema::bare, str};
 
-impl Call<'_> {
+impl ApiCall<'_> {
     fn id(&self) -> &str {
         str(&self.about["operationId"])
     }
@@ -20,8 +20,8 @@ impl Call<'_> {
     }
 }
 
-impl<'a> Reference<'a> {
-    pub(super) fn call(&self, call: &Call<'a>) -> Markup {
+impl<'a> ApiReference<'a> {
+    pub(super) fn call(&self, call: &ApiCall<'a>) -> Markup {
         let about = call.about;
         html! {
             article id=(call.id()) {
@@ -102,7 +102,7 @@ impl<'a> Reference<'a> {
     fn header(&self, name: &str, header: &'a Value) -> Markup {
         html! {
             @if header.get("$ref").is_some() {
-                a href={ (self.address(super::SCHEMAS)) "#header-" (name) } { code { (name) } }
+                a href={ (self.address(super::SCHEMAS_PAGE)) "#header-" (name) } { code { (name) } }
             } @else {
                 code { (name) } " (" (inline(str(&header["description"]))) ")"
             }
@@ -115,7 +115,7 @@ impl<'a> Reference<'a> {
         html! { @for (name, value) in all { (folded(name, &format!("{value:#}"))) } }
     }
 
-    fn curl(&self, call: &Call<'a>) -> String {
+    fn curl(&self, call: &ApiCall<'a>) -> String {
         let mut path = call.path.to_owned();
         for parameter in array(&call.about["parameters"]).map(|parameter| self.resolve(parameter)) {
             path = path.replace(&format!("{{{}}}", str(&parameter["name"])), str(&parameter["example"]));

@@ -3,12 +3,12 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::{Reference, SCHEMAS, array, inline, members, paragraphs, str};
+use super::{ApiReference, SCHEMAS_PAGE, array, inline, members, paragraphs, str};
 
 /// The known values of a set to which later versions may add some. Generated clients break at `enum` then.
-const OPEN: &str = "x-extensible-enum";
+const OPEN_ENUM: &str = "x-extensible-enum";
 
-impl<'a> Reference<'a> {
+impl<'a> ApiReference<'a> {
     /// The content of the page with all schemas, and with the headers of answers.
     pub(super) fn schemas(&self) -> Markup {
         let components = &self.document["components"];
@@ -73,9 +73,9 @@ impl<'a> Reference<'a> {
     pub(super) fn kind(&self, schema: &'a Value) -> Markup {
         if let Some(name) = str(&schema["$ref"]).strip_prefix("#/components/schemas/") {
             let target = self.resolve(schema);
-            let is_simple = ["properties", "allOf", "enum", OPEN].iter().all(|key| target.get(key).is_none());
+            let is_simple = ["properties", "allOf", "enum", OPEN_ENUM].iter().all(|key| target.get(key).is_none());
             return html! {
-                a href={ (self.address(SCHEMAS)) "#schema-" (name) } { (name) }
+                a href={ (self.address(SCHEMAS_PAGE)) "#schema-" (name) } { (name) }
                 @if is_simple { ": " (self.kind(target)) }
             };
         }
@@ -106,7 +106,7 @@ fn limit((name, value): (&String, &Value)) -> Option<Markup> {
         "uniqueItems" => html! { "no repeats" },
         "default" => html! { "default " code { (bare(value)) } },
         "const" => html! { "always " code { (bare(value)) } },
-        "enum" | OPEN => html! { @for one in array(value) { code { (bare(one)) } " " } },
+        "enum" | OPEN_ENUM => html! { @for one in array(value) { code { (bare(one)) } " " } },
         _ => return None,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ledger::Held;
+use ledger::JobToHold;
 use tokio::{
     sync::{mpsc, oneshot},
     time::sleep,
@@ -33,9 +33,9 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    fn held(&self) -> Held {
+    fn held(&self) -> JobToHold {
         let Self { job, hold, .. } = self;
-        Held {
+        JobToHold {
             webhook: hold.webhook,
             delivery: job.job().delivery,
             delivery_count: job.delivery_count(),
@@ -52,7 +52,7 @@ pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding
     while holds.recv_many(&mut batch, MAX_BATCH_JOBS).await > 0 {
         // What comes later is not held with its job.
         let duplicates: Vec<_> = batch.iter().map(|Holding { job, .. }| job.duplicates()).collect();
-        let jobs: Vec<Held> = batch.iter().map(Holding::held).collect();
+        let jobs: Vec<JobToHold> = batch.iter().map(Holding::held).collect();
         let ledger = &settler.context.ledger;
         let holding = settler.context.in_halves("holding jobs", &jobs, |part| ledger.jobs_hold(part));
         let Ok(held) = holding.await else { break };
@@ -91,7 +91,7 @@ pub(crate) async fn run(settler: Arc<Settler>, mut holds: mpsc::Receiver<Holding
 }
 
 /// Tries once more to hold a job whose row seems to be at fault. It is judged again then, or parked.
-async fn hold_alone(settler: Arc<Settler>, held: Held, holding: Holding) {
+async fn hold_alone(settler: Arc<Settler>, held: JobToHold, holding: Holding) {
     let context = &settler.context;
     let _watched = context.essential.watch("holding");
     let Holding { job, judge_again, .. } = holding;

@@ -46,7 +46,7 @@ impl Ledger {
         // The server may have no connection more than the pool's. Another caller may open one in place of this.
         drop(self.connection().await.ok()?);
         let probe = async {
-            let mut client = client(&self.config, &self.shared.reached).await.ok()?;
+            let mut client = client(&self.config, &self.context.latest_host).await.ok()?;
             let transaction = client.transaction().await.ok()?;
             // A server that is out of transaction ids says so by the class of a row's own errors.
             transaction.batch_execute("SELECT pg_current_xact_id()").await.ok()?;
@@ -54,7 +54,7 @@ impl Ledger {
             tracing::debug!(error = failed.source(), "a statement fails again");
             failed.code().map(|code| code.code().to_owned())
         };
-        timeout(self.config.patience, probe).await.ok().flatten()
+        timeout(self.config.call_timeout, probe).await.ok().flatten()
     }
 }
 

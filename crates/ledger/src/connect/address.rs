@@ -25,9 +25,9 @@ pub struct LedgerConfig {
     pub max_connections: usize,
     /// The name of this process in `pg_stat_activity`.
     pub application_name: &'static str,
-    /// The time for which a call may hold a connection, from its first statement to its last. [`crate::PATIENCE`] unless a
+    /// The time for which a call may hold a connection, from its first statement to its last. [`crate::CALL_TIMEOUT`] unless a
     /// client waits.
-    pub patience: Duration,
+    pub call_timeout: Duration,
 }
 
 /// A connection string, read.
@@ -42,7 +42,7 @@ pub(crate) struct Address {
 
 /// The options that tokio-postgres does not know, or not as libpq does.
 #[derive(Default)]
-struct Options {
+struct TlsOptions {
     mode: Option<String>,
     authorities: Option<String>,
     certificate: Option<String>,
@@ -72,7 +72,7 @@ impl Address {
     /// Reads a connection string: a URL, or words `key=value`. `given` are the files of TLS that it does not name.
     /// Reads the files once, to see that they can be used.
     pub(crate) fn parse(text: &str, given: &ClientFiles) -> Result<Self, LedgerError> {
-        let (rest, options) = Options::split(text);
+        let (rest, options) = TlsOptions::split(text);
         let mut settings = Config::from_str(&rest).map_err(LedgerError::Url)?;
         let tls = options.files(given)?;
         let sockets = settings.get_hosts().iter().filter(|host| matches!(host, Host::Unix(_))).count();
@@ -112,7 +112,7 @@ impl Address {
     }
 }
 
-impl Options {
+impl TlsOptions {
     /// Takes the options of TLS out of a connection string. What is malformed stays, for tokio-postgres to refuse.
     fn split(text: &str) -> (String, Self) {
         if ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
@@ -243,10 +243,10 @@ mod tests {
             ("host=h sslmode = 'verify-full' user='it\\'s sslmode=x'", "host=h user='it\\'s sslmode=x'"),
             ("sslmode=verify-full password=a\\ b", " password=a\\ b"),
         ] {
-            let (left, options) = Options::split(text);
+            let (left, options) = TlsOptions::split(text);
             assert_eq!((left.as_str(), options.mode.as_deref()), (rest, Some("verify-full")), "{text}");
         }
-        let (left, options) = Options::split("postgres://h/d?sslrootcert=/a%20b.pem&sslcert=c&sslkey=k");
+        let (left, options) = TlsOptions::split("postgres://h/d?sslrootcert=/a%20b.pem&sslcert=c&sslkey=k");
         assert_eq!(left, "postgres://h/d");
         assert_eq!(options.authorities.as_deref(), Some("/a b.pem"));
         assert_eq!((options.certificate.as_deref(), options.key.as_deref()), (Some("c"), Some("k")));

@@ -26,7 +26,8 @@ pub struct ClockReading {
 }
 
 /// Each transaction on a standby is read-only too.
-const READ: &str = "SELECT clock_timestamp() AS now, current_setting('transaction_read_only')::boolean AS is_read_only";
+const READ_CLOCK: &str =
+    "SELECT clock_timestamp() AS now, current_setting('transaction_read_only')::boolean AS is_read_only";
 
 /// Functions of the server.
 pub(crate) mod sql {
@@ -49,7 +50,7 @@ impl Ledger {
     pub async fn clock(&self) -> Result<ClockReading, LedgerError> {
         self.run("clock", async |conn| {
             let (began, local) = (Instant::now(), OffsetDateTime::now_utc());
-            let (database, is_read_only) = statement::sql(READ).value(conn).await?;
+            let (database, is_read_only) = statement::sql(READ_CLOCK).value(conn).await?;
             let round_trip = began.elapsed();
             if is_read_only {
                 return Err(read_only());

@@ -13,15 +13,15 @@ use tokio_postgres::{Config, config::Host};
 use crate::connect::session::is_shared;
 
 /// PostgreSQL's port, where the connection string names none.
-const PORT: u16 = 5432;
+const DEFAULT_PORT: u16 = 5432;
 
-/// Where the latest connection leads to. All pools of a process share it.
+/// The host of the latest connection. All pools of a process share it.
 #[derive(Default)]
-pub(crate) struct Reached(Mutex<Place>);
+pub(crate) struct LatestHost(Mutex<HostAddress>);
 
 /// A host by its number in the connection string, and an address of its name.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct HostAddress {
     host: usize,
     address: Option<IpAddr>,
 }
@@ -42,7 +42,7 @@ struct OneHost {
 /// several clients ends the search.
 pub(crate) async fn first_usable<T, F>(
     settings: &Config,
-    reached: &Reached,
+    latest_host: &LatestHost,
     time: Duration,
     open: impl Fn(Config) -> F,
 ) -> Result<T, ConnectionError>
@@ -51,29 +51,29 @@ where
 {
     // A list that tokio-postgres refuses.
     let Some(hosts) = split(settings) else { return open(settings.clone()).await };
-    let (began, base, latest) = (Instant::now(), without_hosts(settings), *reached.0.lock());
+    let (began, base, latest) = (Instant::now(), without_hosts(settings), *latest_host.0.lock());
     let mut failed = None;
     for (step, left) in (1..=hosts.len()).rev().enumerate() {
         let number = (latest.host + step) % hosts.len();
         let share = share_of(time, began, left);
         match hosts[number].open(&base, latest.address, share, &open).await {
             Ok((address, opened)) => {
-                reached.note(Place { host: number, address }, &hosts[number], failed.as_ref());
+                latest_host.note(HostAddress { host: number, address }, &hosts[number], failed.as_ref());
                 return Ok(opened);
             }
             Err(error) if is_final(&error) => return Err(error),
-            Err(error) => failed = Some(more_telling(failed, error)),
+            Err(error) => failed = Some(more_specific(failed, error)),
         }
     }
     Err(failed.unwrap_or_else(|| silent(time)))
 }
 
-impl Reached {
+impl LatestHost {
     /// Notes where a connection leads to. Warns the operator when it is another host than before.
-    fn note(&self, place: Place, host: &OneHost, failed: Option<&ConnectionError>) {
-        let before = std::mem::replace(&mut *self.0.lock(), place);
+    fn note(&self, used: HostAddress, host: &OneHost, failed: Option<&ConnectionError>) {
+        let before = std::mem::replace(&mut *self.0.lock(), used);
         if let Some(failed) = failed
-            && before.host != place.host
+            && before.host != used.host
         {
             let error = failed as &dyn std::error::Error;
             tracing::warn!(host = host.to_string(), error, "another host of the database is used, as one cannot be");
@@ -101,7 +101,7 @@ impl OneHost {
             match in_time(share_of(time, began, left), open(self.settings(base, *address))).await {
                 Ok(opened) => return Ok((*address, opened)),
                 Err(error) if is_final(&error) => return Err(error),
-                Err(error) => failed = Some(more_telling(failed, error)),
+                Err(error) => failed = Some(more_specific(failed, error)),
             }
         }
         Err(failed.unwrap_or_else(|| ConnectionError::BadConnection("the host's name has no address".to_owned())))
@@ -157,7 +157,7 @@ fn split(settings: &Config) -> Option<Vec<OneHost>> {
     let one = |number| OneHost {
         name: names.get(number).cloned(),
         address: addresses.get(number).copied(),
-        port: ports.get(number).or_else(|| ports.first()).copied().unwrap_or(PORT),
+        port: ports.get(number).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT),
     };
     agrees.then(|| (0..hosts).map(one).collect())
 }
@@ -206,7 +206,7 @@ fn is_final(error: &ConnectionError) -> bool {
 }
 
 /// Returns the later error, unless only the earlier one is an answer: of TLS, or of a server that is read-only.
-fn more_telling(earlier: Option<ConnectionError>, later: ConnectionError) -> ConnectionError {
+fn more_specific(earlier: Option<ConnectionError>, later: ConnectionError) -> ConnectionError {
     match (earlier, later) {
         (Some(answer @ ConnectionError::CouldntSetupConfiguration(_)), ConnectionError::BadConnection(_)) => answer,
         (_, later) => later,
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    const TIME: Duration = Duration::from_secs(6);
+    const SEARCH_TIMEOUT: Duration = Duration::from_secs(6);
 
     fn hosts(text: &str) -> Config {
         Config::from_str(text).unwrap()
@@ -279,14 +279,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_host_leaves_the_others_their_share_and_is_not_asked_again() {
-        let (settings, reached) = (hosts("host=127.0.0.1,127.0.0.1,127.0.0.1 port=1,2,4"), Reached::default());
+        let (settings, latest_host) = (hosts("host=127.0.0.1,127.0.0.1,127.0.0.1 port=1,2,4"), LatestHost::default());
         let began = Instant::now();
-        assert_eq!(first_usable(&settings, &reached, TIME, open).await.unwrap(), 4);
+        assert_eq!(first_usable(&settings, &latest_host, SEARCH_TIMEOUT, open).await.unwrap(), 4);
         let took = began.elapsed();
-        assert!(took >= TIME / 3 && took < TIME / 2, "the silent one has its share alone: {took:?}");
+        assert!(
+            took >= SEARCH_TIMEOUT / 3 && took < SEARCH_TIMEOUT / 2,
+            "the silent one has its share alone: {took:?}"
+        );
         let began = Instant::now();
-        assert_eq!(first_usable(&settings, &reached, TIME, open).await.unwrap(), 4);
-        assert!(began.elapsed() < TIME / 6, "the search begins with the host that was reached");
+        assert_eq!(first_usable(&settings, &latest_host, SEARCH_TIMEOUT, open).await.unwrap(), 4);
+        assert!(began.elapsed() < SEARCH_TIMEOUT / 6, "the search begins with the host that was reached");
     }
 
     #[tokio::test(start_paused = true)]
@@ -295,9 +298,9 @@ mod tests {
             let settings =
                 hosts(&format!("hostaddr={} port={ports}", vec!["127.0.0.1"; ports.len().div_ceil(2)].join(",")));
             let began = Instant::now();
-            let failed = first_usable(&settings, &Reached::default(), TIME, open).await.unwrap_err();
+            let failed = first_usable(&settings, &LatestHost::default(), SEARCH_TIMEOUT, open).await.unwrap_err();
             assert!(format!("{failed:?}").contains(error), "{ports}: {failed:?}");
-            assert!(began.elapsed() <= TIME + TIME / 6, "{ports}");
+            assert!(began.elapsed() <= SEARCH_TIMEOUT + SEARCH_TIMEOUT / 6, "{ports}");
         }
     }
 }

@@ -10,7 +10,7 @@ use diesel_async::{
     AsyncPgConnection, SimpleAsyncConnection,
     pooled_connection::{
         AsyncDieselConnectionManager, ManagerConfig, PoolError, RecyclingMethod,
-        deadpool::{Object, Pool, PoolError as NotHad},
+        deadpool::{Object, Pool, PoolError as DeadpoolError},
     },
 };
 use domain::TenantId;
@@ -23,10 +23,10 @@ use crate::{
         CONNECT_TIMEOUT,
         address::{Address, LedgerConfig},
         establish,
-        hosts::Reached,
+        hosts::LatestHost,
         is_read_only, password_failure,
-        session::{self, Sessions},
-        tenant_queue::{Turn, Turns},
+        session::{self, ServerSessions},
+        tenant_queue::{TenantPermit, TenantQueue},
         timings::Timings,
         tls_failure,
     },
@@ -39,21 +39,21 @@ use crate::{
 pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
     pub(crate) config: Arc<LedgerConfig>,
-    pub(crate) shared: Arc<Shared>,
-    /// Turns at the connections, for those whose tenant is known.
-    turns: Arc<Turns>,
+    pub(crate) context: Arc<Context>,
+    /// The queue for calls whose tenant is known.
+    tenant_queue: Arc<TenantQueue>,
     tenant: Option<TenantId>,
-    /// Looks at what failed: one at a time.
+    /// Permits to examine a failed statement: one at a time.
     pub(crate) probes: Arc<Semaphore>,
     pub(crate) migrations: Migrations,
 }
 
-/// What all handles on the same database share.
+/// The context that all handles on the same database share.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct Context {
     pools: Mutex<Vec<Pool<AsyncPgConnection>>>,
-    sessions: Arc<Sessions>,
-    pub(crate) reached: Arc<Reached>,
+    sessions: Arc<ServerSessions>,
+    pub(crate) latest_host: Arc<LatestHost>,
     timings: Timings,
 }
 
@@ -71,10 +71,10 @@ pub struct Connections {
 }
 
 /// How long a call may hold a connection when no client waits for it. Shorter than the default deadline of a shutdown.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A healthy server answers an empty statement within this time.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Ledger {
     /// Makes the pool, inside a tokio runtime. Does not connect yet.
@@ -88,13 +88,13 @@ impl Ledger {
     }
 
     /// A handle with a pool of its own, in the same runtime. Its callers wait for no other handle's connections. A call
-    /// may hold one for `patience`. When one handle finds the database read-only, all drop their idle connections.
+    /// may hold one for `call_timeout`. When one handle finds the database read-only, all drop their idle connections.
     ///
     /// # Errors
     /// As [`Ledger::new`].
-    pub fn part(&self, max_connections: usize, patience: Duration) -> Result<Self, LedgerError> {
-        let config = LedgerConfig { max_connections, patience, ..LedgerConfig::clone(&self.config) };
-        Self::among(config, Arc::clone(&self.shared))
+    pub fn with_pool(&self, max_connections: usize, call_timeout: Duration) -> Result<Self, LedgerError> {
+        let config = LedgerConfig { max_connections, call_timeout, ..LedgerConfig::clone(&self.config) };
+        Self::among(config, Arc::clone(&self.context))
     }
 
     /// The same handle for one tenant's calls. When tenants wait for connections, they take turns.
@@ -102,12 +102,12 @@ impl Ledger {
         Self { tenant: Some(tenant), ..self.clone() }
     }
 
-    fn among(config: LedgerConfig, shared: Arc<Shared>) -> Result<Self, LedgerError> {
-        let pool = make_pool(&config, &shared)?;
-        shared.pools.lock().push(pool.clone());
-        let (turns, probes) = (Turns::new(config.max_connections), Arc::new(Semaphore::new(1)));
+    fn among(config: LedgerConfig, context: Arc<Context>) -> Result<Self, LedgerError> {
+        let pool = make_pool(&config, &context)?;
+        context.pools.lock().push(pool.clone());
+        let (tenant_queue, probes) = (TenantQueue::new(config.max_connections), Arc::new(Semaphore::new(1)));
         let config = Arc::new(config);
-        Ok(Self { pool, config, shared, turns, tenant: None, probes, migrations: Migrations::default() })
+        Ok(Self { pool, config, context, tenant_queue, tenant: None, probes, migrations: Migrations::default() })
     }
 
     /// The hosts of the connection string, other than this machine, that are reached without TLS.
@@ -122,13 +122,13 @@ impl Ledger {
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
     {
-        let _turn = self.turn().await?;
+        let _permit = self.tenant_permit().await?;
         let mut conn = self.pooled().await?;
-        let _timing = self.shared.timings.begin(call);
-        let error = match tokio::time::timeout(self.config.patience, statements(&mut conn)).await {
+        let _timing = self.context.timings.begin(call);
+        let error = match tokio::time::timeout(self.config.call_timeout, statements(&mut conn)).await {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => failed(error, &mut conn).await,
-            Err(_) => LedgerError::Timeout(self.config.patience),
+            Err(_) => LedgerError::Timeout(self.config.call_timeout),
         };
         match error {
             LedgerError::Timeout(_) | LedgerError::Unavailable(_) => drop(Object::take(conn)),
@@ -143,12 +143,12 @@ impl Ledger {
 
     /// Registers how long calls take in the process's metrics.
     pub fn register(&self, registry: &mut Registry) {
-        self.shared.timings.register(registry);
+        self.context.timings.register(registry);
     }
 
     /// How many connections all pools to the same database have now.
     pub fn connections(&self) -> Connections {
-        self.shared.pools.lock().iter().map(Pool::status).fold(Connections::default(), |sum, pool| Connections {
+        self.context.pools.lock().iter().map(Pool::status).fold(Connections::default(), |sum, pool| Connections {
             most: sum.most + pool.max_size,
             open: sum.open + pool.size,
             in_use: sum.in_use + pool.size.saturating_sub(pool.available),
@@ -158,14 +158,14 @@ impl Ledger {
 
     /// How long calls take, for connections that are not in the pool.
     pub(crate) fn timings(&self) -> Timings {
-        self.shared.timings.clone()
+        self.context.timings.clone()
     }
 
-    /// Waits for the tenant's turn, as long as for a connection.
-    async fn turn(&self) -> Result<Option<Turn>, LedgerError> {
+    /// Waits for a permit of the tenant, as long as for a connection.
+    async fn tenant_permit(&self) -> Result<Option<TenantPermit>, LedgerError> {
         let Some(tenant) = self.tenant else { return Ok(None) };
-        let turn = tokio::time::timeout(CONNECT_TIMEOUT, self.turns.wait(tenant)).await;
-        turn.map(Some).map_err(|late| LedgerError::Unavailable(late.into()))
+        let permit = tokio::time::timeout(CONNECT_TIMEOUT, self.tenant_queue.wait(tenant)).await;
+        permit.map(Some).map_err(|late| LedgerError::Unavailable(late.into()))
     }
 
     /// Takes a connection out of the pool.
@@ -176,37 +176,37 @@ impl Ledger {
     async fn pooled(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
         let error = match self.pool.get().await {
             Ok(conn) => return Ok(conn),
-            Err(error) => not_had(error),
+            Err(error) => pool_error(error),
         };
         if matches!(error, LedgerError::SharedSession) {
             // The sessions of the others are shared as well, though nobody has noticed.
-            self.shared.sessions.forget();
+            self.context.sessions.forget();
             self.close_idle();
         }
         Err(error)
     }
 
     fn close_idle(&self) {
-        for pool in self.shared.pools.lock().iter() {
+        for pool in self.context.pools.lock().iter() {
             pool.retain(|_, _| false);
         }
     }
 }
 
-/// The pool holds parts of what is shared, but not the list of pools: it would hold itself.
-fn make_pool(config: &LedgerConfig, shared: &Shared) -> Result<Pool<AsyncPgConnection>, LedgerError> {
+/// The pool holds parts of the context, but not the list of pools: it would hold itself.
+fn make_pool(config: &LedgerConfig, context: &Context) -> Result<Pool<AsyncPgConnection>, LedgerError> {
     let address = Arc::new(Address::of(config)?);
-    let (process, patience) = (config.application_name, config.patience);
-    let (sessions, reached) = (Arc::clone(&shared.sessions), Arc::clone(&shared.reached));
+    let (process, call_timeout) = (config.application_name, config.call_timeout);
+    let (sessions, latest_host) = (Arc::clone(&context.sessions), Arc::clone(&context.latest_host));
     let mut manager = ManagerConfig::default();
     manager.recycling_method = RecyclingMethod::Fast;
     // A connection's driver lives on the runtime that spawns it: always this one, never a web worker's.
     let runtime = tokio::runtime::Handle::current();
     manager.custom_setup = Box::new(move |_| {
-        let (address, sessions, reached) = (Arc::clone(&address), Arc::clone(&sessions), Arc::clone(&reached));
+        let (address, sessions, latest_host) = (Arc::clone(&address), Arc::clone(&sessions), Arc::clone(&latest_host));
         // Nobody cancels the task when its caller gives up, and a frozen server never answers.
         let established = runtime.spawn(async move {
-            let establishing = establish(&address, process, patience, (&sessions, &reached));
+            let establishing = establish(&address, process, call_timeout, (&sessions, &latest_host));
             tokio::time::timeout(CONNECT_TIMEOUT, establishing).await.unwrap_or_else(|_| Err(timed_out()))
         });
         Box::pin(async move {
@@ -237,7 +237,7 @@ async fn is_lost(error: &Error, conn: &mut AsyncPgConnection) -> bool {
     match error {
         Error::DatabaseError(UnableToSendCommand | ClosedConnection, _) => true,
         Error::DatabaseError(Unknown, _) => {
-            let answered = tokio::time::timeout(ANSWERS_WITHIN, conn.batch_execute("")).await;
+            let answered = tokio::time::timeout(PROBE_TIMEOUT, conn.batch_execute("")).await;
             !matches!(answered, Ok(Ok(())))
         }
         _ => false,
@@ -254,8 +254,8 @@ pub(crate) async fn failed(error: Error, conn: &mut AsyncPgConnection) -> Ledger
     }
 }
 
-fn not_had(error: NotHad) -> LedgerError {
-    if let NotHad::Backend(PoolError::ConnectionError(error)) = &error {
+fn pool_error(error: DeadpoolError) -> LedgerError {
+    if let DeadpoolError::Backend(PoolError::ConnectionError(error)) = &error {
         if let Some(failure) = tls_failure(error) {
             return LedgerError::Tls(failure.clone());
         }

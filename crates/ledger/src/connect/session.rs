@@ -18,29 +18,29 @@ use tokio_postgres::{Client, Config, Connection, Socket, tls::MakeTlsConnect};
 use uuid::Uuid;
 
 /// A server's session setting that nobody else uses. It is empty in a session that nobody has used.
-const MARK: &str = "webhooks.session";
+const MARK_SETTING: &str = "webhooks.session";
 /// The name under which the server reports a session that is not ours alone: the constraint of its error.
-const SHARED: &str = "session_of_one_client";
+const SHARED_CONSTRAINT: &str = "session_of_one_client";
 /// A pooler that lends by session may have no second connection to give. That is no fault.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Of the connections that a process opens within this time, one is probed.
-const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The mark of one session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark(Uuid);
+pub(crate) struct SessionMark(Uuid);
 
-impl Mark {
+impl SessionMark {
     fn new() -> Self {
         Self(Uuid::new_v4())
     }
 
     fn set(self) -> String {
-        format!("SET {MARK} = '{}'", self.0)
+        format!("SET {MARK_SETTING} = '{}'", self.0)
     }
 
     fn check(self) -> String {
-        refuse_if(&format!("current_setting('{MARK}', true) IS DISTINCT FROM '{}'", self.0))
+        refuse_if(&format!("current_setting('{MARK_SETTING}', true) IS DISTINCT FROM '{}'", self.0))
     }
 
     /// Gives a session a mark that its holder knows, together with `settings`.
@@ -63,24 +63,24 @@ impl Mark {
 fn refuse_if(condition: &str) -> String {
     format!(
         "DO $$ BEGIN IF {condition} THEN RAISE EXCEPTION 'this session belongs to several clients' \
-         USING ERRCODE = 'check_violation', CONSTRAINT = '{SHARED}'; END IF; END $$"
+         USING ERRCODE = 'check_violation', CONSTRAINT = '{SHARED_CONSTRAINT}'; END IF; END $$"
     )
 }
 
 /// Whether the server said that the session is not this connection's alone.
 pub(crate) fn is_shared(error: &Error) -> bool {
     matches!(error, Error::DatabaseError(DatabaseErrorKind::CheckViolation, said)
-        if said.constraint_name() == Some(SHARED))
+        if said.constraint_name() == Some(SHARED_CONSTRAINT))
 }
 
 /// What the connections of one process know together.
 #[derive(Default)]
-pub(crate) struct Sessions {
+pub(crate) struct ServerSessions {
     /// When a second connection has found no mark while the first one was idle.
     were_own: Mutex<Option<Instant>>,
 }
 
-impl Sessions {
+impl ServerSessions {
     /// Marks the session of a new connection, to which nothing was said yet, and looks for the mark from a second
     /// connection, unless that was done just now. A pooler that lends by transaction gives it the session of the first
     /// one, which is idle. Another client may be quicker, but it finds the mark too.
@@ -94,10 +94,10 @@ impl Sessions {
         driver: &mut Connection<Socket, T::Stream>,
     ) -> Result<(), ConnectionError> {
         let mark = mark(client, driver).await?;
-        if self.were_own.lock().is_some_and(|at| at.elapsed() < PROBE_EVERY) {
+        if self.were_own.lock().is_some_and(|at| at.elapsed() < PROBE_INTERVAL) {
             return Ok(());
         }
-        match tokio::time::timeout(PROBE_TIMEOUT, look(settings, tls)).await {
+        match tokio::time::timeout(PROBE_TIMEOUT, probe(settings, tls)).await {
             Ok(Ok(())) => *self.were_own.lock() = Some(Instant::now()),
             Ok(Err(ConnectionError::CouldntSetupConfiguration(error))) if is_shared(&error) => {
                 return Err(ConnectionError::CouldntSetupConfiguration(error));
@@ -105,36 +105,40 @@ impl Sessions {
             Ok(Err(error)) => tracing::debug!(%error, "no second connection to look at the first one's session"),
             Err(_) => tracing::debug!("no second connection in time to look at the first one's session"),
         }
-        say(client, driver, &mark.check()).await
+        send_statements(client, driver, &mark.check()).await
     }
 
-    /// Looks again at the next connection.
+    /// Probes again at the next connection.
     pub(crate) fn forget(&self) {
         *self.were_own.lock() = None;
     }
 }
 
-async fn look<T: MakeTlsConnect<Socket>>(settings: &Config, tls: T) -> Result<(), ConnectionError> {
+async fn probe<T: MakeTlsConnect<Socket>>(settings: &Config, tls: T) -> Result<(), ConnectionError> {
     let connected = settings.connect(tls).await;
     let (client, mut driver) = connected.map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
     mark(&client, &mut driver).await.map(drop)
 }
 
 /// Marks a session unless it is marked already.
-async fn mark<S, T>(client: &Client, driver: &mut Connection<S, T>) -> Result<Mark, ConnectionError>
+async fn mark<S, T>(client: &Client, driver: &mut Connection<S, T>) -> Result<SessionMark, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let mark = Mark::new();
-    let unmarked = refuse_if(&format!("current_setting('{MARK}', true) <> ''"));
-    say(client, driver, &format!("{unmarked}; {}", mark.set())).await?;
+    let mark = SessionMark::new();
+    let unmarked = refuse_if(&format!("current_setting('{MARK_SETTING}', true) <> ''"));
+    send_statements(client, driver, &format!("{unmarked}; {}", mark.set())).await?;
     Ok(mark)
 }
 
 /// Sends statements before diesel has the connection: it prepares statements at once, which fails at such a pooler for
 /// reasons that nobody understands.
-async fn say<S, T>(client: &Client, driver: &mut Connection<S, T>, statements: &str) -> Result<(), ConnectionError>
+async fn send_statements<S, T>(
+    client: &Client,
+    driver: &mut Connection<S, T>,
+    statements: &str,
+) -> Result<(), ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -144,7 +148,7 @@ where
         ended = driver => Err(ended.err().ok_or_else(closed)?),
     };
     said.map_err(|error| match error.as_db_error().and_then(|said| said.constraint()) {
-        Some(SHARED) => ConnectionError::CouldntSetupConfiguration(shared()),
+        Some(SHARED_CONSTRAINT) => ConnectionError::CouldntSetupConfiguration(shared_session()),
         _ => ConnectionError::BadConnection(error.to_string()),
     })
 }
@@ -153,14 +157,14 @@ fn closed() -> ConnectionError {
     ConnectionError::BadConnection("the server closed the connection".to_owned())
 }
 
-fn shared() -> Error {
-    Error::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(Shared))
+fn shared_session() -> Error {
+    Error::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(SharedSession))
 }
 
-/// What diesel would make of the server's error.
-struct Shared;
+/// The error that diesel would make of the server's.
+struct SharedSession;
 
-impl DatabaseErrorInformation for Shared {
+impl DatabaseErrorInformation for SharedSession {
     fn message(&self) -> &'static str {
         "this session belongs to several clients"
     }
@@ -182,7 +186,7 @@ impl DatabaseErrorInformation for Shared {
     }
 
     fn constraint_name(&self) -> Option<&str> {
-        Some(SHARED)
+        Some(SHARED_CONSTRAINT)
     }
 
     fn statement_position(&self) -> Option<i32> {

@@ -1,6 +1,6 @@
-//! Turns at the connections that the requests of all tenants share. The tenant with the fewest connections is next, and of
-//! several such, the one that had its latest turn longest ago; one without requests under way is ahead of these. So nobody
-//! waits for all that another tenant asks for.
+//! The queue of tenants for the connections that their requests share. The tenant with the fewest connections is next. Of
+//! several such tenants, it is the one that got its latest permit longest ago; a tenant without requests under way is ahead
+//! of these. So nobody waits for all that another tenant asks for.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,68 +11,69 @@ use domain::TenantId;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// The turns of others that a tenant with no request under way is ahead of. A tenant that waits for longer is next anyway.
-const AHEAD: i64 = 100;
+/// The permits of others that a tenant with no request under way is ahead of. A tenant that waits for longer is next
+/// anyway.
+const HEAD_START: i64 = 100;
 
-/// Turns, as many as there are connections.
-pub(crate) struct Turns(Mutex<State>);
+/// Permits, as many as there are connections.
+pub(crate) struct TenantQueue(Mutex<QueueState>);
 
-struct State {
+struct QueueState {
     free: usize,
-    /// Tenants with a turn, or that wait for one.
-    tenants: HashMap<TenantId, Tenant>,
-    /// Counts turns, and tenants that come.
+    /// Tenants with a permit, or that wait for one.
+    tenants: HashMap<TenantId, QueuedTenant>,
+    /// Counts permits, and tenants that come.
     count: i64,
 }
 
-struct Tenant {
+struct QueuedTenant {
     in_use: usize,
-    waiting: VecDeque<oneshot::Sender<Turn>>,
-    /// The count at its latest turn, or [`AHEAD`] before it came.
-    at: i64,
+    waiting: VecDeque<oneshot::Sender<TenantPermit>>,
+    /// The count at its latest permit, or [`HEAD_START`] before it came.
+    latest: i64,
 }
 
 /// The right to use a connection. Dropping it gives it to the next.
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+pub(crate) struct TenantPermit {
+    queue: Arc<TenantQueue>,
     tenant: TenantId,
 }
 
-impl Turns {
+impl TenantQueue {
     pub(crate) fn new(at_once: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { free: at_once, tenants: HashMap::new(), count: 0 })))
+        Arc::new(Self(Mutex::new(QueueState { free: at_once, tenants: HashMap::new(), count: 0 })))
     }
 
-    /// Waits for a turn.
-    pub(crate) async fn wait(self: &Arc<Self>, tenant: TenantId) -> Turn {
-        let (turn, waiting) = oneshot::channel();
-        self.0.lock().enqueue(tenant, turn);
-        self.give();
+    /// Waits for a permit.
+    pub(crate) async fn wait(self: &Arc<Self>, tenant: TenantId) -> TenantPermit {
+        let (permit, waiting) = oneshot::channel();
+        self.0.lock().enqueue(tenant, permit);
+        self.grant();
         match waiting.await {
-            Ok(turn) => turn,
+            Ok(permit) => permit,
             Err(_) => unreachable!("whoever waits is in the queue"),
         }
     }
 
-    /// Gives free turns to those that wait. Who has gone drops its turn, so it is given again.
-    fn give(self: &Arc<Self>) {
+    /// Grants free permits to those that wait. A caller that is gone drops its permit, which is granted again.
+    fn grant(self: &Arc<Self>) {
         loop {
             let next = self.0.lock().next();
             let Some((tenant, waiting)) = next else { return };
-            let _ = waiting.send(Turn { turns: Arc::clone(self), tenant });
+            let _ = waiting.send(TenantPermit { queue: Arc::clone(self), tenant });
         }
     }
 }
 
-impl State {
-    fn enqueue(&mut self, tenant: TenantId, turn: oneshot::Sender<Turn>) {
+impl QueueState {
+    fn enqueue(&mut self, tenant: TenantId, permit: oneshot::Sender<TenantPermit>) {
         self.count += 1;
-        let at = self.count - AHEAD;
-        let new = || Tenant { in_use: 0, waiting: VecDeque::new(), at };
-        self.tenants.entry(tenant).or_insert_with(new).waiting.push_back(turn);
+        let latest = self.count - HEAD_START;
+        let new = || QueuedTenant { in_use: 0, waiting: VecDeque::new(), latest };
+        self.tenants.entry(tenant).or_insert_with(new).waiting.push_back(permit);
     }
 
-    fn next(&mut self) -> Option<(TenantId, oneshot::Sender<Turn>)> {
+    fn next(&mut self) -> Option<(TenantId, oneshot::Sender<TenantPermit>)> {
         if self.free == 0 {
             return None;
         }
@@ -81,18 +82,18 @@ impl State {
             tenant.in_use > 0 || !tenant.waiting.is_empty()
         });
         let waiting = self.tenants.iter().filter(|(_, tenant)| !tenant.waiting.is_empty());
-        let waiting = waiting.map(|(id, tenant)| (tenant.in_use, tenant.at, *id));
+        let waiting = waiting.map(|(id, tenant)| (tenant.in_use, tenant.latest, *id));
         let (_, _, id) = waiting.min()?;
         let tenant = self.tenants.get_mut(&id)?;
         let next = tenant.waiting.pop_front()?;
         self.free -= 1;
         self.count += 1;
         tenant.in_use += 1;
-        tenant.at = self.count;
+        tenant.latest = self.count;
         Some((id, next))
     }
 
-    fn give_back(&mut self, id: TenantId) {
+    fn release(&mut self, id: TenantId) {
         self.free += 1;
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
         tenant.in_use -= 1;
@@ -102,10 +103,10 @@ impl State {
     }
 }
 
-impl Drop for Turn {
+impl Drop for TenantPermit {
     fn drop(&mut self) {
-        self.turns.0.lock().give_back(self.tenant);
-        self.turns.give();
+        self.queue.0.lock().release(self.tenant);
+        self.queue.grant();
     }
 }
 
@@ -122,28 +123,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_that_comes_late_does_not_wait_for_all_that_another_asked_for() {
-        let turns = Turns::new(2);
-        let mut held = vec![turns.wait(tenant(1)).await, turns.wait(tenant(1)).await];
-        let mut many: Vec<_> = (0..5).map(|_| Box::pin(turns.wait(tenant(1)))).collect();
+        let queue = TenantQueue::new(2);
+        let mut held = vec![queue.wait(tenant(1)).await, queue.wait(tenant(1)).await];
+        let mut many: Vec<_> = (0..5).map(|_| Box::pin(queue.wait(tenant(1)))).collect();
         for one in &mut many {
             assert!(one.now_or_never().is_none());
         }
-        let mut late = Box::pin(turns.wait(tenant(2)));
+        let mut late = Box::pin(queue.wait(tenant(2)));
         assert!((&mut late).now_or_never().is_none());
         drop(held.pop());
-        let turn = late.now_or_never().expect("the first free turn is its own");
+        let permit = late.now_or_never().expect("the first free permit is its own");
         assert!(many.iter_mut().all(|one| one.now_or_never().is_none()));
-        drop((turn, held));
-        assert_eq!(join_all(many.drain(..2)).await.len(), 2, "who is alone may have all turns");
+        drop((permit, held));
+        assert_eq!(join_all(many.drain(..2)).await.len(), 2, "who is alone may have all permits");
     }
 
     #[tokio::test]
     async fn tenants_that_ask_for_much_take_turns() {
-        let turns = Turns::new(1);
-        let first = turns.wait(tenant(0)).await;
+        let queue = TenantQueue::new(1);
+        let first = queue.wait(tenant(0)).await;
         let mut waiting = Vec::new();
         for number in [3, 3, 3, 1, 1, 2] {
-            let mut one = Box::pin(turns.wait(tenant(number)));
+            let mut one = Box::pin(queue.wait(tenant(number)));
             assert!((&mut one).now_or_never().is_none());
             waiting.push((number, one));
         }
@@ -157,19 +158,19 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_no_longer_waits_leaves_no_trace() {
-        let turns = Turns::new(1);
-        let first = turns.wait(tenant(1)).await;
+        let queue = TenantQueue::new(1);
+        let first = queue.wait(tenant(1)).await;
         for _ in 0..3 {
-            assert!(turns.wait(tenant(2)).now_or_never().is_none());
+            assert!(queue.wait(tenant(2)).now_or_never().is_none());
         }
-        // This one has got its turn, and goes before it has seen it.
-        let mut gone = Box::pin(turns.wait(tenant(3)));
+        // This one has got its permit, and goes before it has seen it.
+        let mut gone = Box::pin(queue.wait(tenant(3)));
         assert!((&mut gone).now_or_never().is_none());
         drop(first);
         drop(gone);
-        let last = turns.wait(tenant(4)).await;
+        let last = queue.wait(tenant(4)).await;
         drop(last);
-        let state = turns.0.lock();
+        let state = queue.0.lock();
         assert_eq!((state.free, state.tenants.len()), (1, 0));
     }
 }

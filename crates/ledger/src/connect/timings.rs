@@ -9,7 +9,7 @@ use prometheus_client::{
 use tokio::time::Instant;
 
 /// Upper bounds in seconds. A call of `delivery` takes a few milliseconds, none over 20 s.
-const SECONDS: [f64; 13] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0];
+const BUCKETS_SECONDS: [f64; 13] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0];
 
 /// The durations of calls, by the name of the function that makes them. All clones share them.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ pub(crate) struct Timings(Family<[(&'static str, &'static str); 1], Histogram>);
 
 impl Default for Timings {
     fn default() -> Self {
-        Self(Family::new_with_constructor(|| Histogram::new(SECONDS)))
+        Self(Family::new_with_constructor(|| Histogram::new(BUCKETS_SECONDS)))
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         let mut calls = 0;
         for source in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
             let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-            let named = [".run(\"", ".run_within(patience, \""];
+            let named = [".run(\"", ".run_within(call_timeout, \""];
             for (at, _) in named.iter().flat_map(|call| code.match_indices(call)) {
                 let name = code[at..].split('"').nth(1).unwrap();
                 let (_, function) = code[..at].rsplit_once("fn ").unwrap();

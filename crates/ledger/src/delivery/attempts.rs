@@ -48,7 +48,7 @@ batch_statement! {
         next_attempt_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         started_at: OffsetDateTime => Timestamptz, finished_at: OffsetDateTime => Timestamptz,
         duration_us: i64 => BigInt, bucket: i16 => SmallInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
-        answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
+        response_body: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
         url: String => Text, signed_at: OffsetDateTime => Timestamptz,
     };
     include_str!("record_attempts.sql")
@@ -63,7 +63,7 @@ batch_statement! {
     include_str!("find_recorded.sql")
 }
 
-type Found = (Uuid, ProgressRow, bool);
+type RecordedRow = (Uuid, ProgressRow, bool);
 
 /// The constraint that a delivery violates that is gone (`record_attempts.sql`).
 const DELIVERY_IS_KNOWN: &str = "delivery_is_known";
@@ -176,8 +176,8 @@ impl Ledger {
             .await
         };
         let rows = self.run("records_find", find).await;
-        let rows: Vec<Found> = self.judged(&statement, rows).await?;
-        let read = |(id, progress, is_latest): Found| {
+        let rows: Vec<RecordedRow> = self.judged(&statement, rows).await?;
+        let read = |(id, progress, is_latest): RecordedRow| {
             let progress = read_progress(progress).map_err(unreadable)?;
             Ok((id.into(), if is_latest { Record::taken(&progress) } else { Record::Superseded(progress) }))
         };
@@ -216,7 +216,7 @@ impl RecordAttempts {
         self.bucket.push(DurationBucket::of(answer.elapsed).number().into());
         self.outcome.push(answer.class.to_string());
         self.status.push(answer.status.and_then(|status| i16::try_from(status).ok()));
-        self.answer_head.push(answer.head.clone());
+        self.response_body.push(answer.head.clone());
         self.error.push(answer.error.clone());
     }
 }

@@ -12,16 +12,16 @@ use crate::{
 batch_statement! {
     ParkJobs -> (SqlUuid,);
     parked { delivery: Uuid => SqlUuid, reason: String => Text };
-    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
-      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = excluded.parked_as \
+    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, dead_reason) SELECT delivery, 0, now(), reason FROM parked \
+      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), dead_reason = excluded.dead_reason \
       RETURNING delivery_id"
 }
 
-const PARKED: &str = "SELECT delivery_id FROM suspect_jobs \
-     WHERE parked_as IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
+const LIST_PARKED: &str = "SELECT delivery_id FROM suspect_jobs \
+     WHERE dead_reason IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
 const HAS_ENDED: &str = "SELECT EXISTS ( \
        SELECT FROM deliveries WHERE id = $1 AND state NOT IN ('pending', 'retrying')) AS has_ended";
-const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
+const DELETE_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";
 
 impl Ledger {
     /// Returns true if a delivery that could not be loaded has ended, and only its event is gone. If not, the ledger has lost
@@ -42,14 +42,14 @@ impl Ledger {
     /// The deliveries whose jobs are noted as parked for a minute at least, in the order of their ids: the jobs are on the queue of
     /// dead jobs, unless somebody removed them there.
     pub async fn jobs_parked(&self) -> Result<Vec<DeliveryId>, LedgerError> {
-        self.run("jobs_parked", async |conn| sql(PARKED).values(conn).await).await
+        self.run("jobs_parked", async |conn| sql(LIST_PARKED).values(conn).await).await
     }
 
     /// Forgets that jobs were parked: they are about to be published again. Makes their deliveries due now, as lost-job
     /// detection takes a job for lost that is published long after it is due.
     pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
-        let forget = sql(FORGET_MARKS).bind(&ids);
+        let forget = sql(DELETE_MARKS).bind(&ids);
         self.run("jobs_unpark", async |conn| {
             conn.transaction(async |conn| {
                 due_now(conn, &ids).await?;

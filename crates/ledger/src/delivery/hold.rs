@@ -11,7 +11,7 @@ use crate::{batch::batch_statement, connect::pool::Ledger, error::LedgerError};
 
 /// A job to be held.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct JobToHold {
     /// Its webhook.
     pub webhook: WebhookId,
     /// Its delivery.
@@ -36,13 +36,13 @@ pub struct ReleaseRate {
 
 batch_statement! {
     HoldJobs -> (Int4,);
-    job { number: i32 => Int4, webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, handed_out: i16 => SmallInt, is_again: bool => Bool };
+    job { number: i32 => Int4, webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, delivery_count: i16 => SmallInt, is_again: bool => Bool };
     include_str!("hold_jobs.sql")
 }
 
 impl HoldJobs {
-    pub(crate) fn of(jobs: &[Held]) -> Self {
-        let release = |job: &Held| job.release.map_or((0, 0.0), |one| (one.batch.into(), one.pause.as_secs_f64()));
+    pub(crate) fn of(jobs: &[JobToHold]) -> Self {
+        let release = |job: &JobToHold| job.release.map_or((0, 0.0), |one| (one.batch.into(), one.pause.as_secs_f64()));
         Self {
             number: (0..).zip(jobs).map(|(number, _)| number).collect(),
             webhook: jobs.iter().map(|job| job.webhook.as_uuid()).collect(),
@@ -50,7 +50,7 @@ impl HoldJobs {
             batch: jobs.iter().map(|job| release(job).0).collect(),
             pause: jobs.iter().map(|job| release(job).1).collect(),
             is_again: jobs.iter().map(|job| job.is_again).collect(),
-            handed_out: jobs.iter().map(|job| i16::try_from(job.delivery_count).unwrap_or(i16::MAX)).collect(),
+            delivery_count: jobs.iter().map(|job| i16::try_from(job.delivery_count).unwrap_or(i16::MAX)).collect(),
         }
     }
 
@@ -70,7 +70,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer, or does not take the data of a job's rows ([`LedgerError::of_row`]).
-    pub async fn jobs_hold(&self, jobs: &[Held]) -> Result<Vec<bool>, LedgerError> {
+    pub async fn jobs_hold(&self, jobs: &[JobToHold]) -> Result<Vec<bool>, LedgerError> {
         let statement = HoldJobs::of(jobs);
         let held = self.run("jobs_hold", async |conn| (&statement).load(conn).await).await;
         Ok(statement.held(self.judged(&statement, held).await?))

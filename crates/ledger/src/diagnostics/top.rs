@@ -13,12 +13,12 @@ use crate::{
 };
 
 /// The deliveries whose attempts are looked at: the latest ones, for at most this time.
-const DELIVERIES: i64 = 100_000;
-const AGE: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_DELIVERIES: i64 = 100_000;
+const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Webhooks of a kind, at the most.
-const WEBHOOKS: i64 = 1_000;
+const MAX_WEBHOOKS: i64 = 1_000;
 /// Pages of held jobs that are looked at for the webhooks that hold most: some 100 jobs each.
-const PAGES: i64 = 2_000;
+const MAX_PAGES: i64 = 2_000;
 
 /// Attempts of one webhook.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,17 +65,17 @@ pub struct WebhookHeld {
     pub webhook_id: Uuid,
     /// Its tenant, unless the webhook is gone.
     pub tenant_id: Option<Uuid>,
-    /// Its held jobs, up to [`Top::MOST_HELD`].
+    /// Its held jobs, up to [`Top::MAX_HELD`].
     pub jobs: i64,
     /// Those of these that wait for the webhook's activation. The others wait as the webhook is slow.
     pub paused: i64,
     /// The time at which the first of these was held.
     pub oldest: Option<OffsetDateTime>,
     /// The time at which the next jobs of an active webhook are published.
-    pub wake_at: Option<OffsetDateTime>,
+    pub release_at: Option<OffsetDateTime>,
 }
 
-rows! { WebhookHeld { webhook_id, tenant_id, jobs, paused, oldest, wake_at } }
+rows! { WebhookHeld { webhook_id, tenant_id, jobs, paused, oldest, release_at } }
 
 /// Webhooks at work, held and failing.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +96,7 @@ pub struct Top {
 
 impl Top {
     /// The most held jobs that are counted of a webhook.
-    pub const MOST_HELD: i64 = 2_000;
+    pub const MAX_HELD: i64 = 2_000;
 }
 
 impl Ledger {
@@ -105,19 +105,20 @@ impl Ledger {
     pub async fn top(&self, since: Duration, limit: usize) -> Result<Top, LedgerError> {
         let now = self.run("top", async |conn| now(conn).await).await?;
         let begin = now - since;
-        let latest = sql(include_str!("top_deliveries.sql")).bind(DeliveryId::bound_at(now - AGE)).bind(DELIVERIES);
+        let latest =
+            sql(include_str!("top_deliveries.sql")).bind(DeliveryId::bound_at(now - MAX_AGE)).bind(MAX_DELIVERIES);
         let (deliveries, oldest): (_, Option<Uuid>) = self.run("top", async |conn| latest.value(conn).await).await?;
         let attempts =
-            sql(include_str!("top_attempts.sql")).bind(begin).bind(oldest.unwrap_or(Uuid::max())).bind(DELIVERIES);
+            sql(include_str!("top_attempts.sql")).bind(begin).bind(oldest.unwrap_or(Uuid::max())).bind(MAX_DELIVERIES);
         let attempts: Vec<WebhookAttempts> = self.run("top", async |conn| attempts.load(conn).await).await?;
-        let failures = sql(include_str!("top_failing.sql")).bind(begin).bind(WEBHOOKS);
+        let failures = sql(include_str!("top_failing.sql")).bind(begin).bind(MAX_WEBHOOKS);
         let failures: Vec<WebhookFailures> = self.run("top", async |conn| failures.load(conn).await).await?;
         let held = sql(include_str!("top_held.sql"))
-            .bind(i64::try_from(limit).unwrap_or(WEBHOOKS).min(WEBHOOKS))
-            .bind(Top::MOST_HELD)
-            .bind(PAGES);
+            .bind(i64::try_from(limit).unwrap_or(MAX_WEBHOOKS).min(MAX_WEBHOOKS))
+            .bind(Top::MAX_HELD)
+            .bind(MAX_PAGES);
         let held: Vec<WebhookHeld> = self.run("top", async |conn| held.load(conn).await).await?;
-        let cut_at = oldest.filter(|_| deliveries == DELIVERIES).map(DeliveryId::from);
+        let cut_at = oldest.filter(|_| deliveries == MAX_DELIVERIES).map(DeliveryId::from);
         Ok(Top { now, attempts, failures, held, deliveries, cut_at })
     }
 }

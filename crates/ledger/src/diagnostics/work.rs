@@ -9,7 +9,7 @@ use crate::{
     statement::{rows, sql},
 };
 
-/// What waits beside the queues. Each count stops at [`WorkSeen::MOST`].
+/// What waits beside the queues. Each count stops at [`WorkSeen::MAX_COUNT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkSeen {
     /// Deliveries that wait for their jobs on the queue of dead jobs.
@@ -36,13 +36,13 @@ rows! { WorkSeen { parked, outbox, outbox_late, notices, notices_late, tasks, ta
 
 impl WorkSeen {
     /// The most that is counted of a kind.
-    pub const MOST: i64 = 10_000;
+    pub const MAX_COUNT: i64 = 10_000;
 }
 
 /// Deliveries that wait for a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RetriesSeen {
-    /// How many of the oldest [`RetriesSeen::MOST`] unsuccessful deliveries.
+    /// How many of the oldest [`RetriesSeen::MAX_DELIVERIES`] unsuccessful deliveries.
     pub counted: i64,
     /// How many unsuccessful deliveries were looked at.
     pub looked_at: i64,
@@ -54,13 +54,13 @@ rows! { RetriesSeen { counted, looked_at, estimated } }
 
 impl RetriesSeen {
     /// The most unsuccessful deliveries that are looked at.
-    pub const MOST: i64 = 20_000;
+    pub const MAX_DELIVERIES: i64 = 20_000;
 
     /// How many wait, and whether that is exact.
     #[expect(clippy::cast_possible_truncation, reason = "an estimate")]
     pub fn count(&self) -> (i64, bool) {
         match self.estimated {
-            _ if self.looked_at < Self::MOST => (self.counted, true),
+            _ if self.looked_at < Self::MAX_DELIVERIES => (self.counted, true),
             Some(estimated) => ((estimated.round() as i64).max(self.counted), false),
             None => (self.counted, false),
         }
@@ -70,7 +70,7 @@ impl RetriesSeen {
 /// Deliveries whose attempt is overdue, and whose jobs are neither held, parked nor in the outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverdueSeen {
-    /// The number of these, of the [`RetriesSeen::MOST`] deliveries that are due first and as many of the latest
+    /// The number of these, of the [`RetriesSeen::MAX_DELIVERIES`] deliveries that are due first and as many of the latest
     /// deliveries.
     pub overdue: i64,
     /// When the first of these was due.
@@ -94,7 +94,7 @@ rows! { AttemptsSeen { hour, outcome, attempts } }
 
 impl AttemptsSeen {
     /// The maximum of rows of statistics that are read, the latest ones.
-    pub const MOST: i64 = 100_000;
+    pub const MAX_ROWS: i64 = 100_000;
 }
 
 impl Ledger {
@@ -104,25 +104,25 @@ impl Ledger {
                        SELECT hour, outcome, attempts FROM webhook_stats \
                        WHERE hour > now() - interval '26 hours' ORDER BY hour DESC LIMIT $1 \
                      ) AS latest GROUP BY hour, outcome ORDER BY hour DESC, attempts DESC";
-        let query = sql(query).bind(AttemptsSeen::MOST);
+        let query = sql(query).bind(AttemptsSeen::MAX_ROWS);
         self.run("attempts_seen", async |conn| query.load_known(conn).await).await
     }
 
     /// Counts what waits beside the queues.
     pub async fn work_seen(&self) -> Result<WorkSeen, LedgerError> {
-        let query = sql(include_str!("work.sql")).bind(WorkSeen::MOST);
+        let query = sql(include_str!("work.sql")).bind(WorkSeen::MAX_COUNT);
         self.run("work_seen", async |conn| query.get_result(conn).await).await
     }
 
     /// Counts the deliveries that wait for a retry.
     pub async fn retries_seen(&self) -> Result<RetriesSeen, LedgerError> {
-        let query = sql(include_str!("retries.sql")).bind(RetriesSeen::MOST);
+        let query = sql(include_str!("retries.sql")).bind(RetriesSeen::MAX_DELIVERIES);
         self.run("retries_seen", async |conn| query.get_result(conn).await).await
     }
 
     /// Looks for overdue deliveries: the ones with a due time by an index, the others where they are likely.
     pub async fn overdue_seen(&self) -> Result<OverdueSeen, LedgerError> {
-        let query = sql(include_str!("overdue.sql")).bind(RetriesSeen::MOST);
+        let query = sql(include_str!("overdue.sql")).bind(RetriesSeen::MAX_DELIVERIES);
         self.run("overdue_seen", async |conn| query.get_result(conn).await).await
     }
 }

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    delivery::hold::{Held, HoldJobs},
+    delivery::hold::{HoldJobs, JobToHold},
     error::LedgerError,
     leader::Leader,
     statement::{rows, sql},
@@ -38,14 +38,14 @@ pub enum Stream {
 
 /// A delivery's place in a [`Stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct StreamPosition {
     /// The delivery's due time. It counts only for deliveries with a due time.
     pub due: OffsetDateTime,
     /// The delivery.
     pub id: Uuid,
 }
 
-impl Place {
+impl StreamPosition {
     /// The place after which the delivery is the next one.
     #[must_use]
     pub const fn before(self) -> Self {
@@ -59,15 +59,15 @@ pub struct WaitingChunk {
     /// Those that were found.
     pub found: Vec<Waiting>,
     /// The first delivery that was looked at, if overdue ones were searched for.
-    pub first: Option<Place>,
+    pub first: Option<StreamPosition>,
     /// The most overdue delivery, whether or not its job is lost, if overdue ones were searched for.
-    pub oldest: Option<Place>,
+    pub oldest: Option<StreamPosition>,
     /// The last delivery that was looked at; `None` when the chunk was the last one.
-    pub last: Option<Place>,
+    pub last: Option<StreamPosition>,
 }
 
 /// The ends of the chunk, its most overdue delivery, and a delivery if one was found.
-struct Row {
+struct WaitingRow {
     first_due: Option<OffsetDateTime>,
     first_id: Option<Uuid>,
     last_due: Option<OffsetDateTime>,
@@ -81,14 +81,14 @@ struct Row {
     is_active: Option<bool>,
 }
 
-rows! { Row {
+rows! { WaitingRow {
     first_due, first_id, last_due, last_id, oldest_due, oldest_id, id, attempts, due, webhook_id, is_active,
 } }
 
-const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeued_at) \
+const RECORD_REQUEUED: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeued_at) \
      SELECT delivery_id, attempt, now() FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
      ON CONFLICT (delivery_id) DO UPDATE SET attempt = excluded.attempt, requeued_at = excluded.requeued_at, \
-        times = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.times + 1, 100) ELSE 1 END";
+        requeue_count = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.requeue_count + 1, 100) ELSE 1 END";
 
 impl Stream {
     /// The rows of a stream after the place ($1, $2), in its order. `until` is a further condition on the due time.
@@ -119,7 +119,7 @@ impl Leader {
     pub async fn waiting_find(
         &mut self,
         stream: Stream,
-        after: Place,
+        after: StreamPosition,
         rows: u32,
         since: OffsetDateTime,
     ) -> Result<WaitingChunk, LedgerError> {
@@ -138,7 +138,7 @@ impl Leader {
     pub async fn overdue_find(
         &mut self,
         stream: Stream,
-        after: Place,
+        after: StreamPosition,
         rows: u32,
         (lost, limit): (Option<OffsetDateTime>, u32),
     ) -> Result<WaitingChunk, LedgerError> {
@@ -155,10 +155,10 @@ impl Leader {
     ///
     /// # Errors
     /// When the database does not answer. The jobs may be enqueued once more then.
-    pub async fn requeued_remember(&mut self, jobs: &[Job]) -> Result<(), LedgerError> {
+    pub async fn requeued_record(&mut self, jobs: &[Job]) -> Result<(), LedgerError> {
         let (ids, attempts) = columns(jobs);
-        let remember = sql(REMEMBER).bind(ids).bind(attempts);
-        self.run("requeued_remember", async |conn| remember.execute(conn).await.map(|_| ())).await
+        let remember = sql(RECORD_REQUEUED).bind(ids).bind(attempts);
+        self.run("requeued_record", async |conn| remember.execute(conn).await.map(|_| ())).await
     }
 
     /// Holds the jobs of deliveries whose webhooks are paused. Returns the deliveries whose webhooks are active by now.
@@ -167,7 +167,7 @@ impl Leader {
             return Ok(paused);
         }
         let jobs = paused.iter();
-        let jobs = jobs.map(|one| Held {
+        let jobs = jobs.map(|one| JobToHold {
             webhook: one.webhook,
             delivery: one.job.delivery,
             delivery_count: 0,
@@ -182,16 +182,16 @@ impl Leader {
 
 impl WaitingChunk {
     /// Every row has the same ends of the chunk.
-    fn of(rows: Vec<Row>) -> Self {
-        let place = |(due, id)| Some(Place { due: due?, id: id? });
+    fn of(rows: Vec<WaitingRow>) -> Self {
+        let place = |(due, id)| Some(StreamPosition { due: due?, id: id? });
         let [first, last, oldest] = rows.as_slice().first().map_or([None; 3], |row| {
             [(row.first_due, row.first_id), (row.last_due, row.last_id), (row.oldest_due, row.oldest_id)].map(place)
         });
-        Self { found: rows.into_iter().filter_map(Row::read).collect(), first, oldest, last }
+        Self { found: rows.into_iter().filter_map(WaitingRow::read).collect(), first, oldest, last }
     }
 }
 
-impl Row {
+impl WaitingRow {
     fn read(self) -> Option<Waiting> {
         let attempt = u16::try_from(self.attempts?).unwrap_or_default() + 1;
         let job = Job { delivery: DeliveryId::from(self.id?), attempt };

@@ -7,7 +7,7 @@ use crate::{
     error::LedgerError,
     leader::{
         Leader,
-        find_waiting::{Place, Stream},
+        find_waiting::{Stream, StreamPosition},
     },
     statement::{rows, sql},
 };
@@ -18,7 +18,7 @@ pub struct Generation {
     /// The sentinel queue, which exists until the broker loses its disk. `None` until one is adopted.
     pub id: Option<Uuid>,
     /// The sentinel queue of the rebuild under way.
-    pub rebuilding: Option<Uuid>,
+    pub rebuild_id: Option<Uuid>,
     /// When that queue was declared: no job published since then is lost. `None` until then.
     pub rebuild_began_at: Option<OffsetDateTime>,
     /// The cursor of untried deliveries: each waiting one before it has a due time.
@@ -39,7 +39,7 @@ pub struct RebuildCursor {
 }
 
 rows! {
-    Generation { id, rebuilding, rebuild_began_at, indexed_before; rebuild }
+    Generation { id, rebuild_id, rebuild_began_at, indexed_before; rebuild }
     RebuildCursor { rebuild_due, rebuild_due_id, rebuild_untried }
 }
 
@@ -52,18 +52,18 @@ impl RebuildCursor {
     };
 
     /// The next chunk of deliveries with a due time. `None` at the end.
-    pub fn due(&self) -> Option<(Stream, Place)> {
-        Some((Stream::Due, Place { due: self.rebuild_due?, id: self.rebuild_due_id }))
+    pub fn due(&self) -> Option<(Stream, StreamPosition)> {
+        Some((Stream::Due, StreamPosition { due: self.rebuild_due?, id: self.rebuild_due_id }))
     }
 
     /// The next chunk of deliveries without a due time. `None` at the end.
-    pub fn untried(&self) -> Option<(Stream, Place)> {
-        let place = Place { due: OffsetDateTime::UNIX_EPOCH, id: self.rebuild_untried };
+    pub fn untried(&self) -> Option<(Stream, StreamPosition)> {
+        let place = StreamPosition { due: OffsetDateTime::UNIX_EPOCH, id: self.rebuild_untried };
         Some((Stream::UntriedBackwards, place)).filter(|_| !self.rebuild_untried.is_nil())
     }
 
     /// Moves a cursor past a chunk of its stream that ended at `last`. Untried deliveries end at `indexed_before`.
-    pub fn advance(&mut self, stream: Stream, last: Option<Place>, indexed_before: Uuid) {
+    pub fn advance(&mut self, stream: Stream, last: Option<StreamPosition>, indexed_before: Uuid) {
         match stream {
             Stream::Due => {
                 self.rebuild_due = last.map(|last| last.due);
@@ -77,36 +77,39 @@ impl RebuildCursor {
     }
 }
 
-const READ: &str = "SELECT id, indexed_before, rebuilding, rebuild_began_at, rebuild_due, rebuild_due_id, rebuild_untried \
+const READ_GENERATION: &str = "SELECT id, indexed_before, rebuild_id, rebuild_began_at, rebuild_due, rebuild_due_id, rebuild_untried \
      FROM broker_generation";
-const PLAN: &str = "UPDATE broker_generation SET rebuilding = $1, rebuild_began_at = NULL";
-const REACH: &str = "UPDATE broker_generation SET rebuild_began_at = $1, rebuild_due = $2, rebuild_due_id = $3, \
+const PLAN_REBUILD: &str = "UPDATE broker_generation SET rebuild_id = $1, rebuild_began_at = NULL";
+const ADVANCE_REBUILD: &str = "UPDATE broker_generation SET rebuild_began_at = $1, rebuild_due = $2, rebuild_due_id = $3, \
      rebuild_untried = $4";
-const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, rebuilding = NULL, rebuild_began_at = NULL \
-     WHERE rebuilding IS NOT NULL";
+const FINISH_REBUILD: &str = "UPDATE broker_generation SET id = rebuild_id, rebuild_id = NULL, rebuild_began_at = NULL \
+     WHERE rebuild_id IS NOT NULL";
 
 impl Leader {
     /// Reads the generation.
     pub async fn generation(&mut self) -> Result<Generation, LedgerError> {
-        self.run("generation", async |conn| sql(READ).get_result(conn).await).await
+        self.run("generation", async |conn| sql(READ_GENERATION).get_result(conn).await).await
     }
 
     /// Names the queue that a rebuild is about to declare. If it dies, the next one uses the same name.
     pub async fn rebuild_plan(&mut self, id: Uuid) -> Result<(), LedgerError> {
-        let plan = sql(PLAN).bind(id);
+        let plan = sql(PLAN_REBUILD).bind(id);
         self.run("rebuild_plan", async |conn| plan.execute(conn).await.map(|_| ())).await
     }
 
     /// Notes how far a rebuild has come that began at `since`, once its queue was declared.
-    pub async fn rebuild_reach(&mut self, since: OffsetDateTime, reached: &RebuildCursor) -> Result<(), LedgerError> {
-        let reach =
-            sql(REACH).bind(since).bind(reached.rebuild_due).bind(reached.rebuild_due_id).bind(reached.rebuild_untried);
-        self.run("rebuild_reach", async |conn| reach.execute(conn).await.map(|_| ())).await
+    pub async fn rebuild_advance(&mut self, since: OffsetDateTime, reached: &RebuildCursor) -> Result<(), LedgerError> {
+        let reach = sql(ADVANCE_REBUILD)
+            .bind(since)
+            .bind(reached.rebuild_due)
+            .bind(reached.rebuild_due_id)
+            .bind(reached.rebuild_untried);
+        self.run("rebuild_advance", async |conn| reach.execute(conn).await.map(|_| ())).await
     }
 
     /// Ends the rebuild: every waiting delivery has its job, and the rebuild's queue is the sentinel.
     pub async fn rebuild_finish(&mut self) -> Result<(), LedgerError> {
-        self.run("rebuild_finish", async |conn| sql(FINISH).execute(conn).await.map(|_| ())).await
+        self.run("rebuild_finish", async |conn| sql(FINISH_REBUILD).execute(conn).await.map(|_| ())).await
     }
 }
 
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_rebuild_goes_by_due_time_from_the_most_overdue_and_back_through_the_untried_ones_to_the_cursor() {
-        let at = |second: i64, id: u128| Place {
+        let at = |second: i64, id: u128| StreamPosition {
             due: OffsetDateTime::from_unix_timestamp(second).unwrap(),
             id: Uuid::from_u128(id),
         };
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(cursor.due(), Some((Stream::Due, at(0, 0))));
         cursor.advance(Stream::Due, Some(at(30, 7)), indexed_before);
         assert_eq!(cursor.due(), Some((Stream::Due, at(30, 7))));
-        assert_eq!(cursor.untried(), Some((Stream::UntriedBackwards, Place { id: Uuid::max(), ..at(0, 0) })));
+        assert_eq!(cursor.untried(), Some((Stream::UntriedBackwards, StreamPosition { id: Uuid::max(), ..at(0, 0) })));
         cursor.advance(Stream::UntriedBackwards, Some(at(30, 101)), indexed_before);
         assert_eq!(cursor.untried(), Some((Stream::UntriedBackwards, at(0, 101))));
         cursor.advance(Stream::Due, None, indexed_before);

@@ -1,13 +1,13 @@
 -- Looks at the next deliveries from the cursor $1 to $2. Untried ones get their creation as their due time, and with it a
 -- place in the index of waiting deliveries. Moves the cursor to the last of these rows, or to $2 if there are no more: also
--- back to $2, after the clock was set back. Does nothing during a rebuild, which walks from the cursor.
+-- back to $2, after the clock was set back. Does nothing during a rebuild, which scans from the cursor.
 WITH chunk AS MATERIALIZED (
     SELECT id, state = 'pending' AND next_attempt_at IS NULL AS is_untried
     FROM deliveries WHERE id >= $1 AND id < $2 ORDER BY id LIMIT {rows}
 )
 , moved AS (
     UPDATE broker_generation SET indexed_before = coalesce((SELECT id FROM chunk ORDER BY id OFFSET {rows} - 1), $2)
-    WHERE rebuilding IS NULL
+    WHERE rebuild_id IS NULL
     RETURNING indexed_before
 )
 -- Locked in the order of ids, as recording attempts does. One that was attempted meanwhile has a due time.

@@ -1,4 +1,4 @@
-//! Deletes rows outside the log of deliveries that nothing needs. The leader walks each table along its key in bounded
+//! Deletes rows outside the log of deliveries that nothing needs. The leader scans each table along its key in bounded
 //! steps, and deletes rows that are too old or whose delivery or webhook is gone.
 
 use time::OffsetDateTime;
@@ -11,24 +11,24 @@ use crate::{
 };
 
 /// Rows that one statement reads, in some tens of milliseconds.
-const CHUNK: u32 = 5_000;
+const CHUNK_ROWS: u32 = 5_000;
 /// Rows that one statement reads of a table whose rows take longer: it searches every day for a delivery of each deleted
 /// webhook.
-const FEW: u32 = 500;
+const SMALL_CHUNK_ROWS: u32 = 500;
 
-/// A table that is walked along its primary key.
-struct Walk {
+/// A table that is scanned along its primary key.
+struct TableScan {
     table: &'static str,
     key: &'static [&'static str],
     chunk: u32,
     /// Which rows are read: all, or those of the days that are dropped.
-    range: Range,
+    range: ScanRange,
     /// Whether nothing needs a row `t`. `$1` is the time before which history is not kept.
     is_leftover: &'static str,
 }
 
 #[derive(Clone, Copy)]
-enum Range {
+enum ScanRange {
     All,
     OldDays,
 }
@@ -36,80 +36,98 @@ enum Range {
 const NO_DELIVERY: &str = "NOT EXISTS (SELECT FROM deliveries AS d WHERE d.id = t.delivery_id)";
 const NO_WEBHOOK: &str = "NOT EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id)";
 /// The ids of deliveries of days that were over at `$1`.
-const OF_OLD_DAYS: &str = "delivery_id < (lpad(to_hex(( \
+const IS_OF_OLD_DAY: &str = "delivery_id < (lpad(to_hex(( \
      extract(epoch FROM date_trunc('day', $1, 'UTC')) * 1000)::bigint), 12, '0') || repeat('0', 20) \
    )::uuid";
 
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
 // (a gone one may not). So nothing is deleted that somebody is about to rely on.
-const WALKS: [Walk; 11] = [
-    // Their rows in other tables follow in later walks.
-    Walk {
+const SCANS: [TableScan; 11] = [
+    // Their rows in other tables follow in later scans.
+    TableScan {
         table: "webhooks",
         key: &["id"],
-        chunk: FEW,
-        range: Range::All,
+        chunk: SMALL_CHUNK_ROWS,
+        range: ScanRange::All,
         // An ingest may store a delivery to a webhook that was deleted a moment ago.
         is_leftover: "t.deleted_at < now() - interval '1 hour' \
              AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
     },
     // A day's drop fires no trigger.
-    Walk {
+    TableScan {
         table: "unsuccessful_deliveries",
         key: &["delivery_id"],
-        chunk: CHUNK,
-        range: Range::OldDays,
+        chunk: CHUNK_ROWS,
+        range: ScanRange::OldDays,
         is_leftover: NO_DELIVERY,
     },
-    Walk {
+    TableScan {
         table: "held_jobs",
         key: &["webhook_id", "delivery_id"],
-        chunk: CHUNK,
-        range: Range::All,
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
         is_leftover: NO_DELIVERY,
     },
     // The outbox. An api-service, if one runs, publishes or deletes these within seconds.
-    Walk { table: "promised_jobs", key: &["delivery_id"], chunk: CHUNK, range: Range::All, is_leftover: NO_DELIVERY },
+    TableScan {
+        table: "promised_jobs",
+        key: &["delivery_id"],
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
+        is_leftover: NO_DELIVERY,
+    },
     // A suspect's mark means nothing after a day. That a job is parked counts as long as its delivery exists.
-    Walk {
+    TableScan {
         table: "suspect_jobs",
         key: &["delivery_id"],
-        chunk: CHUNK,
-        range: Range::All,
-        is_leftover: "t.marked_at < now() - interval '1 day' AND (t.parked_as IS NULL OR {NO_DELIVERY})",
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
+        is_leftover: "t.marked_at < now() - interval '1 day' AND (t.dead_reason IS NULL OR {NO_DELIVERY})",
     },
     // Lost-job detection enqueues an attempt again after a back-off of at most 32 hours.
-    Walk {
+    TableScan {
         table: "requeued_jobs",
         key: &["delivery_id"],
-        chunk: CHUNK,
-        range: Range::All,
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
         is_leftover: "t.requeued_at < now() - interval '3 days'",
     },
-    Walk {
+    TableScan {
         table: "recoveries",
         key: &["id"],
-        chunk: CHUNK,
-        range: Range::All,
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
         is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})",
     },
-    Walk { table: "held_webhooks", key: &["webhook_id"], chunk: CHUNK, range: Range::All, is_leftover: NO_WEBHOOK },
-    Walk { table: "webhook_health", key: &["webhook_id"], chunk: CHUNK, range: Range::All, is_leftover: NO_WEBHOOK },
-    Walk {
+    TableScan {
+        table: "held_webhooks",
+        key: &["webhook_id"],
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
+        is_leftover: NO_WEBHOOK,
+    },
+    TableScan {
+        table: "webhook_health",
+        key: &["webhook_id"],
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
+        is_leftover: NO_WEBHOOK,
+    },
+    TableScan {
         table: "notices",
         key: &["id"],
-        chunk: CHUNK,
-        range: Range::All,
+        chunk: CHUNK_ROWS,
+        range: ScanRange::All,
         is_leftover: "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL",
     },
     // What is 90 days old goes: of a webhook, what is not among its newest 1,000 entries; of one whose row is gone, all of it
     // 90 days after the deletion, which is its last entry. One look-up finds either: the range over both columns leaves the
     // planner no other index.
-    Walk {
+    TableScan {
         table: "history",
         key: &["id"],
-        chunk: FEW,
-        range: Range::All,
+        chunk: SMALL_CHUNK_ROWS,
+        range: ScanRange::All,
         is_leftover: "t.created_at < now() - interval '90 days' AND CASE \
              WHEN EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id) THEN EXISTS ( \
                  SELECT FROM history AS h \
@@ -125,9 +143,9 @@ const WALKS: [Walk; 11] = [
 ];
 
 /// Tables that something else keeps from growing for ever, each with the reason.
-const OTHERS: [(&str, &str); 9] = [
+const OTHER_TABLES: [(&str, &str); 9] = [
     ("webhook_stats", "after 90 days (`Leader::stats_clear`)"),
-    ("webhook_tasks", "when they are done"),
+    ("cancellations", "when they are done"),
     ("events", "by day"),
     ("deliveries", "by day"),
     ("attempts", "by day"),
@@ -137,20 +155,20 @@ const OTHERS: [(&str, &str); 9] = [
     ("__diesel_schema_migrations", "has a row for each migration"),
 ];
 
-/// The result of a step of the walks.
+/// The result of a step of the scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleared {
     /// Rows read.
     pub looked: u32,
     /// Rows deleted.
     pub gone: u32,
-    /// Whether all tables have been walked. The next step begins anew.
+    /// Whether all tables have been scanned. The next step begins anew.
     pub is_last: bool,
 }
 
 /// The tables that retention keeps from growing for ever.
 pub fn retained_tables() -> impl Iterator<Item = &'static str> {
-    WALKS.iter().map(|walk| walk.table).chain(OTHERS.iter().map(|(table, _)| *table))
+    SCANS.iter().map(|scan| scan.table).chain(OTHER_TABLES.iter().map(|(table, _)| *table))
 }
 
 impl Leader {
@@ -161,20 +179,20 @@ impl Leader {
     /// # Errors
     /// When the database does not answer: the step can be taken again.
     pub async fn leftovers_clear(&mut self, before: OffsetDateTime) -> Result<Cleared, LedgerError> {
-        let LeftoversCursor { walk, after } = self.leftovers;
-        let statement = WALKS[walk].statement(after, before);
+        let LeftoversCursor { scan, after } = self.leftovers;
+        let statement = SCANS[scan].statement(after, before);
         let (first, second, looked, gone): (Option<Uuid>, Option<Uuid>, i64, i64) =
             self.run("leftovers_clear", async |conn| statement.value(conn).await).await?;
         let rows = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
         let (looked, gone) = (rows(looked), rows(gone));
-        let after = first.zip(second).filter(|_| looked == WALKS[walk].chunk);
-        let walk = if after.is_some() { walk } else { (walk + 1) % WALKS.len() };
-        self.leftovers = LeftoversCursor { walk, after: after.unwrap_or_default() };
-        Ok(Cleared { looked, gone, is_last: walk == 0 && after.is_none() })
+        let after = first.zip(second).filter(|_| looked == SCANS[scan].chunk);
+        let scan = if after.is_some() { scan } else { (scan + 1) % SCANS.len() };
+        self.leftovers = LeftoversCursor { scan, after: after.unwrap_or_default() };
+        Ok(Cleared { looked, gone, is_last: scan == 0 && after.is_none() })
     }
 }
 
-impl Walk {
+impl TableScan {
     fn statement(&self, (first, second): (Uuid, Uuid), before: OffsetDateTime) -> Statement<'static> {
         let Self { table, key, chunk, range, is_leftover } = self;
         let is_leftover = is_leftover.replace("{NO_DELIVERY}", NO_DELIVERY).replace("{NO_WEBHOOK}", NO_WEBHOOK);
@@ -189,7 +207,7 @@ impl Walk {
             first = key[0],
             second = key[key.len() - 1],
             after = if key.len() == 1 { "$2" } else { "$2, $3" },
-            range = if matches!(range, Range::OldDays) { OF_OLD_DAYS } else { "true" },
+            range = if matches!(range, ScanRange::OldDays) { IS_OF_OLD_DAY } else { "true" },
             rows = chunk,
             is_leftover = is_leftover,
         ));

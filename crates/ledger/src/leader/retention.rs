@@ -23,12 +23,12 @@ const TIMEOUTS: &str = "SET LOCAL lock_timeout = '100ms'; SET LOCAL idle_in_tran
 /// Has everybody else wait until a day is dropped. The order is that of the pipeline: while others wait for the first
 /// table, they hold none of the others. Where another order has somebody wait for the first table while this waits for
 /// him, this fails, and is tried again.
-const LOCK: &str = "LOCK TABLE ONLY deliveries, ONLY events, ONLY attempts IN ACCESS EXCLUSIVE MODE";
+const LOCK_TABLES: &str = "LOCK TABLE ONLY deliveries, ONLY events, ONLY attempts IN ACCESS EXCLUSIVE MODE";
 
 /// The cursor of untried deliveries has passed a day's ids ($1 follows them): the index has all that waits in it.
 const IS_INDEXED: &str = "SELECT indexed_before >= $1 AS is_indexed FROM broker_generation";
 /// Deletes held jobs of any webhooks. Locks them in the order in which jobs are held and released.
-const FORGET_HELD: &str = "WITH held AS MATERIALIZED ( \
+const DELETE_HELD: &str = "WITH held AS MATERIALIZED ( \
        SELECT h.webhook_id, h.delivery_id \
        FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS job(webhook_id, delivery_id, number) \
        CROSS JOIN LATERAL ( \
@@ -41,13 +41,13 @@ const FORGET_HELD: &str = "WITH held AS MATERIALIZED ( \
 #[derive(Clone, Debug)]
 pub struct Removal {
     day: Day,
-    part: Part,
-    stage: Stage,
+    part: DayPart,
+    stage: RemovalStage,
 }
 
 /// A part of a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum DayPart {
     /// Deliveries, attempts and events.
     Log,
     /// Events, with their bodies.
@@ -55,7 +55,7 @@ pub enum Part {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+enum RemovalStage {
     Cancel { after: Uuid },
     Drop,
 }
@@ -75,11 +75,11 @@ pub struct Removed {
 
 impl Removal {
     /// Rows that a step looks at, at most: some tenths of a second if all of them wait.
-    pub const ROWS: u32 = 5_000;
+    pub const MAX_ROWS: u32 = 5_000;
 
     /// Begins with the cancellation. A drop that failed begins there, too: something may wait by then.
-    pub const fn of(day: Day, part: Part) -> Self {
-        Self { day, part, stage: Stage::Cancel { after: Uuid::nil() } }
+    pub const fn of(day: Day, part: DayPart) -> Self {
+        Self { day, part, stage: RemovalStage::Cancel { after: Uuid::nil() } }
     }
 
     /// The day.
@@ -88,7 +88,7 @@ impl Removal {
     }
 
     /// The part that is removed.
-    pub const fn part(&self) -> Part {
+    pub const fn part(&self) -> DayPart {
         self.part
     }
 }
@@ -136,10 +136,10 @@ impl Leader {
     /// When the database does not answer, or somebody has locked the day or a row. Nothing has happened then.
     pub async fn removal_step(&mut self, removal: &Removal) -> Result<Removed, LedgerError> {
         let Removal { day, part, stage } = *removal;
-        let Stage::Cancel { after } = stage else {
+        let RemovalStage::Cancel { after } = stage else {
             let statements = match part {
-                Part::Log => day.drop_log(),
-                Part::Bodies => format!("{TIMEOUTS}; TRUNCATE {}", day.events().name),
+                DayPart::Log => day.drop_log(),
+                DayPart::Bodies => format!("{TIMEOUTS}; TRUNCATE {}", day.events().name),
             };
             self.run_then_commit("removal_step", async |conn| conn.batch_execute(&statements).await).await?;
             return Ok(Removed { is_dropped: true, ..Removed::default() });
@@ -151,7 +151,7 @@ impl Leader {
                     return Ok(Removed::default());
                 }
                 let (next, looked, cancelled) = day.cancel(conn, after).await?;
-                let stage = next.map_or(Stage::Drop, |after| Stage::Cancel { after });
+                let stage = next.map_or(RemovalStage::Drop, |after| RemovalStage::Cancel { after });
                 Ok(Removed { rest: Some(Removal { day, part, stage }), looked, cancelled, is_dropped: false })
             })
             .await
@@ -165,10 +165,10 @@ impl Day {
     /// deliveries, if more may follow, how many it looked at, and how many it cancelled.
     async fn cancel(self, conn: &mut AsyncPgConnection, after: Uuid) -> diesel::QueryResult<(Option<Uuid>, u32, u32)> {
         let (first, end) = self.ids();
-        let find = sql(format!(include_str!("find_waiting_of_day.sql"), rows = Removal::ROWS));
+        let find = sql(format!(include_str!("find_waiting_of_day.sql"), rows = Removal::MAX_ROWS));
         let find = find.bind(after.max(first)).bind(end);
         let (next, looked, deliveries, webhooks): (_, i64, Vec<Uuid>, Vec<Uuid>) = find.value(conn).await?;
-        sql(FORGET_HELD).bind(&webhooks).bind(&deliveries).execute(conn).await?;
+        sql(DELETE_HELD).bind(&webhooks).bind(&deliveries).execute(conn).await?;
         let cancelled = cancel_waiting(conn, &deliveries).await?;
         let looked = u32::try_from(looked).unwrap_or(u32::MAX);
         Ok((next, looked, u32::try_from(cancelled).unwrap_or(u32::MAX)))
@@ -179,7 +179,9 @@ impl Day {
         // A dump or a vacuum that holds this day is found before everybody has to wait. These locks are freed again, as
         // somebody who holds a table may wait for them. After `LOCK`, only a vacuum can have come in between.
         let lock = format!("LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE");
-        format!("{TIMEOUTS}; SAVEPOINT probe; {lock}; ROLLBACK TO probe; {LOCK}; {lock} NOWAIT; DROP TABLE {names}")
+        format!(
+            "{TIMEOUTS}; SAVEPOINT probe; {lock}; ROLLBACK TO probe; {LOCK_TABLES}; {lock} NOWAIT; DROP TABLE {names}"
+        )
     }
 
     fn events(self) -> Partition {

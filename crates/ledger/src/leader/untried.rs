@@ -1,5 +1,5 @@
 //! The cursor of untried deliveries, a column of `broker_generation`: each waiting delivery before it has a due
-//! time, and is found by the index of waiting deliveries. The others are found by a walk from the cursor to the end of the ids.
+//! time, and is found by the index of waiting deliveries. The others are found by a scan from the cursor to the end of the ids.
 
 use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
@@ -16,9 +16,10 @@ use crate::{
 };
 
 /// Rows that a step looks at.
-const ROWS: u16 = 1_000;
+const STEP_ROWS: u16 = 1_000;
 
-const PASS: &str = "UPDATE broker_generation SET indexed_before = $2 WHERE indexed_before = $1 AND rebuilding IS NULL";
+const MOVE_CURSOR: &str =
+    "UPDATE broker_generation SET indexed_before = $2 WHERE indexed_before = $1 AND rebuild_id IS NULL";
 
 // The change of a step to the rows of deliveries.
 batch_statement! {
@@ -50,7 +51,7 @@ impl Leader {
     /// # Errors
     /// When the database does not answer, or somebody has locked a row. Then nothing has happened.
     pub async fn untried_index(&mut self, cursor: Uuid, end: Uuid) -> Result<Option<Indexed>, LedgerError> {
-        let step = sql(format!(include_str!("index_untried.sql"), rows = ROWS));
+        let step = sql(format!(include_str!("index_untried.sql"), rows = STEP_ROWS));
         let step = step.bind(cursor).bind(end);
         self.run("untried_index", async |conn| step.get_result(conn).await.optional()).await
     }
@@ -61,7 +62,7 @@ impl Leader {
             .filter(deliveries::id.ge(cursor))
             .filter(deliveries::id.lt(end))
             .order(deliveries::id)
-            .limit(ROWS.into())
+            .limit(STEP_ROWS.into())
             .select(deliveries::id);
         self.run("untried_next", async |conn| next.load(conn).await).await
     }
@@ -69,7 +70,7 @@ impl Leader {
     /// Moves the cursor past a delivery, if it is there. Returns the cursor then. The delivery gets no due time.
     pub async fn untried_pass(&mut self, delivery: Uuid) -> Result<Uuid, LedgerError> {
         let next = Uuid::from_u128(delivery.as_u128().saturating_add(1));
-        let pass = sql(PASS).bind(delivery).bind(next);
+        let pass = sql(MOVE_CURSOR).bind(delivery).bind(next);
         self.run("untried_pass", async |conn| pass.execute(conn).await.map(|_| next)).await
     }
 }

@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// The most events of one id that are shown. Its publisher may have used it with several types or times.
-const SHOWN: usize = 10;
+const MAX_EVENTS: usize = 10;
 /// The most events of one id that are looked at, of all tenants together.
-const LOOKED_AT: i64 = 1_000;
+const MAX_READ_EVENTS: i64 = 1_000;
 
 /// A tenant's events of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ struct WebhookRow {
 
 // One row at least. The limit comes before tenants and order, so that an id that is used without end is not read
 // without end. It also leaves the planner no other index than the one by ids.
-const FIND: &str = "WITH looked_at AS MATERIALIZED ( \
+const FIND_EVENTS: &str = "WITH looked_at AS MATERIALIZED ( \
        SELECT occurred_at, event_type, received_at, tenant_id FROM events WHERE id = $1 LIMIT $3 \
      ) \
      SELECT counted.is_cut, own.* FROM (SELECT count(*) >= $3 AS is_cut FROM looked_at) AS counted \
@@ -126,17 +126,17 @@ impl Ledger {
     /// or retention took it. Deliveries of events that came before `keep` may be gone. Of an id that very many events
     /// have, of whatever tenant, only some are looked at.
     pub async fn event_find(&self, tenant: TenantId, id: EventId, keep: Duration) -> Result<FoundEvents, LedgerError> {
-        let find = sql(FIND)
+        let find = sql(FIND_EVENTS)
             .bind(id.as_uuid())
             .bind(tenant.as_uuid())
-            .bind(LOOKED_AT)
-            .bind(i64::try_from(SHOWN + 1).unwrap_or(i64::MAX));
+            .bind(MAX_READ_EVENTS)
+            .bind(i64::try_from(MAX_EVENTS + 1).unwrap_or(i64::MAX));
         let read = self.run("event_find", async |conn| {
             let found: Vec<FoundRow> = find.values(conn).await?;
             let is_cut = found.iter().any(|(is_cut, ..)| *is_cut);
             let mut events: Vec<_> = found.into_iter().filter_map(EventRow::of).collect();
-            let is_complete = !is_cut && events.len() <= SHOWN;
-            events.truncate(SHOWN);
+            let is_complete = !is_cut && events.len() <= MAX_EVENTS;
+            events.truncate(MAX_EVENTS);
             if events.is_empty() {
                 return Ok((Vec::new(), Vec::new(), is_complete, now(conn).await?));
             }

@@ -20,21 +20,21 @@ use super::{Delivery, DeliveryFilter};
 use crate::lists::known;
 
 /// Rows that one statement reads in some milliseconds: of the log, or of unsuccessful deliveries, each looked up.
-const LOOKED_AT: i64 = 2_000;
-const LOOKED_UP: i64 = 500;
+const STEP_ROWS: i64 = 2_000;
+const STEP_LOOKUPS: i64 = 500;
 
 /// Columns of a delivery.
-const LOG: &str =
+const LOG_COLUMNS: &str =
     "SELECT id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at, ";
 /// Columns of an unsuccessful delivery that may be gone. A row that does not match is not read.
-const LOOKED_UP_LOG: &str = "SELECT u.delivery_id AS id, coalesce(d.event_id, u.delivery_id) AS event_id, \
+const LOOKED_UP_COLUMNS: &str = "SELECT u.delivery_id AS id, coalesce(d.event_id, u.delivery_id) AS event_id, \
      coalesce(d.event_type, '') AS event_type, coalesce(d.is_test, false) AS is_test, coalesce(d.state, '') AS state, \
      coalesce(d.attempts, 0::smallint) AS attempts, coalesce(d.created_at, 'epoch'::timestamptz) AS created_at, \
      d.first_failed_at, d.next_attempt_at, ";
 
 /// The deliveries that a search reads.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum LogSource {
     /// All of the webhook's.
     Log,
     /// The unsuccessful ones in this state.
@@ -60,7 +60,7 @@ pub(super) struct LogStep<'a> {
 impl<'a> LogStep<'a> {
     /// Makes the step that looks for `needed` deliveries below an id.
     pub(super) fn new(
-        (webhook, source): (Uuid, Source),
+        (webhook, source): (Uuid, LogSource),
         before: Uuid,
         states: Option<&'static [&'static str]>,
         filter: &'a DeliveryFilter,
@@ -69,9 +69,9 @@ impl<'a> LogStep<'a> {
         let needed = i64::try_from(needed).unwrap_or(i64::MAX);
         let all_match = states.is_none() && filter.takes_all();
         let (unsuccessful, looked_at) = match source {
-            Source::Log if all_match => (None, needed),
-            Source::Log => (None, LOOKED_AT),
-            Source::Unsuccessful(state) => (Some(state.into()), LOOKED_UP),
+            LogSource::Log if all_match => (None, needed),
+            LogSource::Log => (None, STEP_ROWS),
+            LogSource::Unsuccessful(state) => (Some(state.into()), STEP_LOOKUPS),
         };
         let (event_type, most) = (filter.event_type.map(EventType::as_str), needed.saturating_add(1));
         Self { webhook, before, unsuccessful, states, event_type, filter, looked_at, most }
@@ -122,24 +122,24 @@ impl<'a> LogStep<'a> {
 
 impl QueryFragment<Pg> for LogStep<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        const NUMBERED: &str = " AS is_match, row_number() OVER () AS number FROM (SELECT ";
+        const NUMBERED_ROWS: &str = " AS is_match, row_number() OVER () AS number FROM (SELECT ";
         out.push_sql("SELECT id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, ");
         out.push_sql("next_attempt_at, is_match, number = ");
         out.push_bind_param::<BigInt, _>(&self.looked_at)?;
         out.push_sql(" AS is_end FROM (");
         if self.unsuccessful.is_none() {
-            out.push_sql(LOG);
+            out.push_sql(LOG_COLUMNS);
             out.push_sql("true");
             self.conditions(&mut out)?;
-            out.push_sql(NUMBERED);
+            out.push_sql(NUMBERED_ROWS);
             out.push_sql("* FROM deliveries");
             self.rows("id", &mut out)?;
             out.push_sql(") AS d");
         } else {
-            out.push_sql(LOOKED_UP_LOG);
+            out.push_sql(LOOKED_UP_COLUMNS);
             out.push_sql("d.id IS NOT NULL");
             self.conditions(&mut out)?;
-            out.push_sql(NUMBERED);
+            out.push_sql(NUMBERED_ROWS);
             out.push_sql("delivery_id FROM unsuccessful_deliveries");
             self.rows("delivery_id", &mut out)?;
             out.push_sql(
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     /// The text of a step with these members of a filter, by the bits of a number.
-    fn text(source: Source, bits: u8) -> String {
+    fn text(source: LogSource, bits: u8) -> String {
         let has = |bit: u8| bits & (1 << bit) != 0;
         let moment = OffsetDateTime::UNIX_EPOCH;
         let filter = DeliveryFilter {
@@ -213,14 +213,14 @@ mod tests {
 
     #[test]
     fn a_step_has_its_limit_inside_and_what_was_asked_for_outside() {
-        let (plain, all) = (text(Source::Log, 0), text(Source::Log, 0b1111));
+        let (plain, all) = (text(LogSource::Log, 0), text(LogSource::Log, 0b1111));
         assert!(plain.contains("next_attempt_at, true AS is_match"), "{plain}");
         let asked = "true AND d.state = ANY ($2) AND d.event_type = $3 AND d.created_at >= $4 AND d.created_at < $5 AS is_match";
         assert!(all.contains(asked), "{all}");
         let inside = "FROM deliveries WHERE webhook_id = ANY (ARRAY[$6]) AND id < $7 \
                       ORDER BY webhook_id DESC, id DESC LIMIT $8) AS d) AS numbered";
         assert!(all.contains(inside), "{all}");
-        let unsuccessful = text(Source::Unsuccessful(DeliveryState::Dropped), 0b1);
+        let unsuccessful = text(LogSource::Unsuccessful(DeliveryState::Dropped), 0b1);
         let inside = "unsuccessful_deliveries WHERE webhook_id = ANY (ARRAY[$3]) AND state = $4 AND delivery_id < $5 \
                       ORDER BY webhook_id DESC, delivery_id DESC LIMIT $6) AS u";
         assert!(unsuccessful.contains(inside), "{unsuccessful}");
@@ -228,13 +228,14 @@ mod tests {
 
     #[test]
     fn each_combination_has_a_prepared_statement_of_its_own() {
-        let texts: BTreeSet<_> = (0..16).map(|bits| text(Source::Log, bits)).collect();
+        let texts: BTreeSet<_> = (0..16).map(|bits| text(LogSource::Log, bits)).collect();
         assert_eq!(texts.len(), 16);
         assert!(texts.iter().all(|text| !text.contains("IS NULL")), "no condition on what is absent");
-        let texts = [DeliveryState::Dropped, DeliveryState::Retrying].map(|state| text(Source::Unsuccessful(state), 0));
+        let texts =
+            [DeliveryState::Dropped, DeliveryState::Retrying].map(|state| text(LogSource::Unsuccessful(state), 0));
         assert_eq!(texts[0], texts[1], "states share a statement");
         // The end-to-end test of plans reads them there.
-        let longest = text(Source::Unsuccessful(DeliveryState::Dropped), 0b0111).len();
+        let longest = text(LogSource::Unsuccessful(DeliveryState::Dropped), 0b0111).len();
         assert!(longest < 1024, "pg_stat_activity cuts {longest} bytes");
     }
 }

@@ -16,16 +16,16 @@ use crate::{
     error::LedgerError,
     outbox::{
         add_leased,
-        tasks::{STEP_LOCKS, Step},
+        tasks::{STEP_LOCK_TIMEOUT, TaskStep},
     },
 };
 
 #[derive(QueryableByName)]
-struct Taken {
+struct ReleasedJob {
     #[diesel(sql_type = SqlUuid)]
     delivery_id: Uuid,
     #[diesel(sql_type = SmallInt)]
-    handed_out: i16,
+    delivery_count: i16,
 }
 
 // Writes the rows of deliveries, as publishing their jobs does.
@@ -36,7 +36,7 @@ batch_statement! {
 }
 
 #[derive(QueryableByName)]
-struct Next {
+struct HeldJob {
     #[diesel(sql_type = SqlUuid)]
     webhook_id: Uuid,
     #[diesel(sql_type = SqlUuid)]
@@ -44,28 +44,29 @@ struct Next {
 }
 
 #[derive(QueryableByName)]
-struct Ready {
+struct ReadyWebhook {
     #[diesel(sql_type = SqlUuid)]
     webhook_id: Uuid,
 }
 
 /// Deletes held jobs of a webhook. Locks them in the order in which jobs are held and released.
-pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY (ARRAY( \
+pub(crate) const DELETE_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY (ARRAY( \
        SELECT delivery_id FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2) ORDER BY delivery_id FOR UPDATE))";
-const LOCK_READY: &str =
-    "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT $1 FOR UPDATE SKIP LOCKED";
-const WEBHOOKS: i32 = 200;
+const LOCK_READY_WEBHOOKS: &str = "SELECT webhook_id FROM held_webhooks WHERE release_at <= now() \
+     ORDER BY release_at LIMIT $1 FOR UPDATE SKIP LOCKED";
+const MAX_WEBHOOKS: i32 = 200;
 /// The next jobs of the webhook that comes next.
-const NEXT: &str = "SELECT h.webhook_id, h.delivery_id FROM ( \
-       SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1) AS w \
+const FIND_NEXT: &str = "SELECT h.webhook_id, h.delivery_id FROM ( \
+       SELECT webhook_id FROM held_webhooks WHERE release_at <= now() ORDER BY release_at LIMIT 1) AS w \
      JOIN held_jobs AS h USING (webhook_id) ORDER BY h.webhook_id, h.delivery_id LIMIT $1";
 /// A webhook whose jobs cannot be published comes after all others.
-const POSTPONE: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id = $1";
+const POSTPONE_WEBHOOK: &str =
+    "UPDATE held_webhooks SET release_at = now() + interval '10 seconds' WHERE webhook_id = $1";
 
-const RELEASE: &str = include_str!("wake_jobs.sql");
+const RELEASE_JOBS: &str = include_str!("release_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
-const RELEASE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at) VALUES ($1, 1000000, now(), now()) \
-     ON CONFLICT (webhook_id) DO UPDATE SET wake_at = now()";
+const RELEASE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, released_at, release_at) VALUES ($1, 1000000, now(), now()) \
+     ON CONFLICT (webhook_id) DO UPDATE SET release_at = now()";
 
 impl Ledger {
     /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
@@ -76,8 +77,8 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer, or a statement has failed. Then nothing was published.
-    pub async fn jobs_release(&self, per_second: u16) -> Result<Option<Step>, LedgerError> {
-        match self.jobs_release_of(WEBHOOKS, per_second).await {
+    pub async fn jobs_release(&self, per_second: u16) -> Result<Option<TaskStep>, LedgerError> {
+        match self.jobs_release_of(MAX_WEBHOOKS, per_second).await {
             Err(LedgerError::Query(_)) => {}
             done => return done,
         }
@@ -90,17 +91,17 @@ impl Ledger {
 
     /// Releases those of the next jobs whose rows are at fault. Postpones their webhook if there are none.
     async fn release_faulty(&self, most: u16) -> Result<(), LedgerError> {
-        let next = diesel::sql_query(NEXT).bind::<Int4, _>(i32::from(most));
-        let next: Vec<Next> = self.run("release_faulty", async |conn| next.load(conn).await).await?;
+        let next = diesel::sql_query(FIND_NEXT).bind::<Int4, _>(i32::from(most));
+        let next: Vec<HeldJob> = self.run("release_faulty", async |conn| next.load(conn).await).await?;
         let Some(webhook) = next.iter().map(|job| job.webhook_id).next() else { return Ok(()) };
         let jobs: Vec<Uuid> = next.into_iter().map(|job| job.delivery_id).collect();
         let faulty = self.faulty(&jobs).await?;
         if faulty.is_empty() {
-            let postpone = diesel::sql_query(POSTPONE).bind::<SqlUuid, _>(webhook);
+            let postpone = diesel::sql_query(POSTPONE_WEBHOOK).bind::<SqlUuid, _>(webhook);
             return self.run("release_faulty", async |conn| postpone.execute(conn).await.map(|_| ())).await;
         }
         tracing::error!(%webhook, deliveries = ?faulty, "held jobs cannot be published by the data of their rows: they are left to lost-job detection");
-        let release = diesel::sql_query(FORGET_HELD).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
+        let release = diesel::sql_query(DELETE_HELD).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
         self.run("release_faulty", async |conn| release.execute(conn).await.map(|_| ())).await
     }
 
@@ -123,23 +124,26 @@ impl Ledger {
         Ok(faulty)
     }
 
-    async fn jobs_release_of(&self, webhooks: i32, per_second: u16) -> Result<Option<Step>, LedgerError> {
+    async fn jobs_release_of(&self, webhooks: i32, per_second: u16) -> Result<Option<TaskStep>, LedgerError> {
         let most = i32::from(per_second);
         self.run("jobs_release_of", async |conn| {
             conn.transaction(async |conn| {
-                conn.batch_execute(STEP_LOCKS).await?;
-                let ready: Vec<Ready> = diesel::sql_query(LOCK_READY).bind::<Int4, _>(webhooks).load(conn).await?;
+                conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
+                let ready: Vec<ReadyWebhook> =
+                    diesel::sql_query(LOCK_READY_WEBHOOKS).bind::<Int4, _>(webhooks).load(conn).await?;
                 if ready.is_empty() {
                     return Ok(None);
                 }
                 let ready: Vec<Uuid> = ready.into_iter().map(|one| one.webhook_id).collect();
-                let release = diesel::sql_query(RELEASE).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
-                let rows: Vec<Taken> = release.load(conn).await?;
+                let release = diesel::sql_query(RELEASE_JOBS).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
+                let rows: Vec<ReleasedJob> = release.load(conn).await?;
                 let taken: Vec<Uuid> = rows.iter().map(|row| row.delivery_id).collect();
-                let handed_out: HashMap<Uuid, i16> = rows.iter().map(|row| (row.delivery_id, row.handed_out)).collect();
+                let delivery_counts: HashMap<Uuid, i16> =
+                    rows.iter().map(|row| (row.delivery_id, row.delivery_count)).collect();
                 let waiting = due_now(conn, &taken).await?;
-                let batch = add_leased(conn, &waiting, |id| handed_out.get(id).copied().unwrap_or_default()).await?;
-                Ok(Some(Step { deliveries: waiting.len(), batch: Some(batch) }))
+                let batch =
+                    add_leased(conn, &waiting, |id| delivery_counts.get(id).copied().unwrap_or_default()).await?;
+                Ok(Some(TaskStep { deliveries: waiting.len(), batch: Some(batch) }))
             })
             .await
         })

@@ -14,14 +14,14 @@ use crate::{
 pub(crate) const STEP_LEASE: &str = "interval '30 seconds'";
 /// When a step is taken again that failed, most often for a lock: long before its lease ends, and after the others of its
 /// kind.
-pub(crate) const AFTER_FAILURE: &str = "interval '5 seconds'";
+pub(crate) const FAILURE_DELAY: &str = "interval '5 seconds'";
 /// A step waits for a lock for less time than a readiness check waits for its connection, and than a request waits for the
 /// step.
-pub(crate) const STEP_LOCKS: &str = "SET LOCAL lock_timeout = '400ms'";
+pub(crate) const STEP_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '400ms'";
 
 /// A step that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct TaskStep {
     /// Deliveries that the step changed.
     pub deliveries: usize,
     /// The jobs that the caller has to publish, if there are any.
@@ -30,19 +30,19 @@ pub struct Step {
 
 /// Counts of webhooks that have tasks or recoveries under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningTasks {
     /// Webhooks with a cancellation under way.
     pub cancel: i64,
     /// Active webhooks with held jobs.
-    pub wake: i64,
+    pub release: i64,
     /// Webhooks with a recovery.
     pub recover: i64,
 }
 
-rows! { Running { cancel, wake, recover } }
+rows! { RunningTasks { cancel, release, recover } }
 
-const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks) AS cancel, \
-            (SELECT count(*) FROM held_webhooks) AS wake, \
+const COUNT_TASKS: &str = "SELECT (SELECT count(*) FROM cancellations) AS cancel, \
+            (SELECT count(*) FROM held_webhooks) AS release, \
             (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
 
 impl Ledger {
@@ -50,9 +50,9 @@ impl Ledger {
     /// may hold that of its row for long. Where it does not come to it, the lease ends by itself.
     pub(crate) async fn step_taken<F>(
         &self,
-        step: Result<Step, LedgerError>,
+        step: Result<TaskStep, LedgerError>,
         soon: F,
-    ) -> Result<Option<Step>, LedgerError>
+    ) -> Result<Option<TaskStep>, LedgerError>
     where
         F: AsyncFnOnce(&mut AsyncPgConnection) -> QueryResult<usize>,
     {
@@ -63,7 +63,7 @@ impl Ledger {
     }
 
     /// Counts the tasks and recoveries under way.
-    pub async fn tasks_count(&self) -> Result<Running, LedgerError> {
-        self.run("tasks_count", async |conn| sql(COUNT).get_result(conn).await).await
+    pub async fn tasks_count(&self) -> Result<RunningTasks, LedgerError> {
+        self.run("tasks_count", async |conn| sql(COUNT_TASKS).get_result(conn).await).await
     }
 }

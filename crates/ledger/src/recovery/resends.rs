@@ -24,12 +24,12 @@ use crate::{
 };
 
 /// The number of attempts after which a delivery is not sent again: each attempt has a row, and their number is limited.
-pub(crate) const MOST_ATTEMPTS: i16 = 1_000;
+pub(crate) const MAX_RESEND_ATTEMPTS: i16 = 1_000;
 
 /// The times for which events' bodies and deliveries are kept, and sent. A day is dropped as a whole: later, once what was
 /// sent in time has had its whole schedule.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct RetentionTimes {
     /// Deliveries and their attempts.
     pub log: Duration,
     /// Events with their bodies; not longer than the log.
@@ -64,7 +64,7 @@ impl Ledger {
         actor: &Actor,
         webhook: WebhookId,
         id: DeliveryId,
-        kept: Kept,
+        kept: RetentionTimes,
     ) -> Result<Resend, LedgerError> {
         let key = id.as_uuid();
         let delivery =
@@ -88,7 +88,7 @@ impl Ledger {
                     if key < first_kept(conn, kept.bodies).await? {
                         return Ok(Err(Resend::TooOld));
                     }
-                    if attempts >= MOST_ATTEMPTS {
+                    if attempts >= MAX_RESEND_ATTEMPTS {
                         return Ok(Err(Resend::TooOften));
                     }
                     if is_cancelling(conn, webhook).await? {

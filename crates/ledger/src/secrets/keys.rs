@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Secrets that one step reads.
-const STEP: usize = 200;
+const STEP_SECRETS: usize = 200;
 
 /// How many secrets a key seals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct KeyUse {
 impl KeyUse {
     /// Whether none of the latest opens: the configured key then has other digits than the one that sealed them.
     pub const fn is_wrong(&self) -> bool {
-        self.unopened > 0 && (self.unopened == self.secrets || self.unopened == STEP as u64)
+        self.unopened > 0 && (self.unopened == self.secrets || self.unopened == STEP_SECRETS as u64)
     }
 }
 
@@ -46,7 +46,7 @@ pub struct Resealed {
     /// Secrets that do not open.
     pub unopened: Vec<Unopened>,
     /// The cursor of the next step. `None` at the end.
-    pub reached: Option<WebhookId>,
+    pub cursor: Option<WebhookId>,
 }
 
 /// A secret that does not open. It stays as it is.
@@ -79,7 +79,7 @@ impl Ledger {
                       FROM (SELECT *, row_number() OVER (PARTITION BY secret_key_id ORDER BY id DESC) AS number \
                             FROM webhooks) AS numbered WHERE number <= $2";
         let ids: Vec<&str> = keys.ids().collect();
-        let latest = sql(latest).bind(&ids).bind(STEP as i64);
+        let latest = sql(latest).bind(&ids).bind(STEP_SECRETS as i64);
         let latest: Vec<SecretRow> = self.run("keys_used", async |conn| latest.values(conn).await).await?;
         let mut unopened = HashMap::<String, u64>::new();
         for (webhook, key_id, sealed, _) in latest.into_iter().filter(|(.., is_configured)| *is_configured) {
@@ -102,7 +102,7 @@ impl Ledger {
     }
 
     /// Takes a step: reads up to two hundred secrets after `after` that the first key does not seal, and reseals with
-    /// it those of other configured keys. Does not touch a secret that changes meanwhile; `reached` then repeats the
+    /// it those of other configured keys. Does not touch a secret that changes meanwhile; `cursor` then repeats the
     /// step.
     ///
     /// # Errors
@@ -113,9 +113,9 @@ impl Ledger {
                     FROM webhooks WHERE id > $1 AND secret_key_id <> $2 ORDER BY id LIMIT $4";
         let ids: Vec<&str> = keys.ids().collect();
         let first = keys.ids().next().unwrap_or_default();
-        let read = sql(read).bind(after).bind(first).bind(&ids).bind(STEP as i64);
+        let read = sql(read).bind(after).bind(first).bind(&ids).bind(STEP_SECRETS as i64);
         let rows: Vec<SecretRow> = self.run("secrets_reseal", async |conn| read.values(conn).await).await?;
-        let last = rows.last().filter(|_| rows.len() == STEP).map(|(webhook, ..)| *webhook);
+        let last = rows.last().filter(|_| rows.len() == STEP_SECRETS).map(|(webhook, ..)| *webhook);
         let (mut statement, mut unopened) = (Reseal::default(), Vec::new());
         for (webhook, key_id, sealed, _) in rows.into_iter().filter(|(.., is_configured)| *is_configured) {
             let was = SealedSecret { key_id, sealed };
@@ -137,9 +137,9 @@ impl Ledger {
         let resealed: Vec<(Uuid,)> = resealed;
         if resealed.len() < tried {
             unopened.clear();
-            return Ok(Resealed { resealed: resealed.len() as u64, unopened, reached: Some(after.into()) });
+            return Ok(Resealed { resealed: resealed.len() as u64, unopened, cursor: Some(after.into()) });
         }
-        Ok(Resealed { resealed: tried as u64, unopened, reached: last })
+        Ok(Resealed { resealed: tried as u64, unopened, cursor: last })
     }
 }
 

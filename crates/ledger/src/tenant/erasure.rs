@@ -12,26 +12,26 @@ use uuid::Uuid;
 use crate::{
     connect::{clock::now, pool::Ledger},
     error::LedgerError,
-    outbox::{held_jobs::FORGET_HELD, tasks::STEP_LOCKS},
+    outbox::{held_jobs::DELETE_HELD, tasks::STEP_LOCK_TIMEOUT},
     statement::sql,
     tables::webhooks,
-    webhook::{SETTLING, lock_registrations},
+    webhook::{SETTLE_TIME, lock_registrations},
 };
 
 /// Deliveries that one step erases, with all that belongs to them: some tens of milliseconds.
-const DELIVERIES: i64 = 1_000;
+const STEP_DELIVERIES: i64 = 1_000;
 /// Rows that one step deletes from another table, or reads of it.
-const ROWS: usize = 5_000;
+const STEP_ROWS: usize = 5_000;
 
 // In the order in which they are erased. First what belongs to a delivery, by `delivery_id`; then the delivery and its
 // event.
-const OF_DELIVERIES: [&str; 4] = ["attempts", "promised_jobs", "suspect_jobs", "requeued_jobs"];
+const DELIVERY_TABLES: [&str; 4] = ["attempts", "promised_jobs", "suspect_jobs", "requeued_jobs"];
 /// What belongs to a webhook, with an index that begins with `webhook_id`. Attempts add to statistics and health only with
 /// their delivery, so nothing comes there once the deliveries are gone.
-const OF_WEBHOOKS: [&str; 7] = [
+const WEBHOOK_TABLES: [&str; 7] = [
     "held_jobs",
     "unsuccessful_deliveries",
-    "webhook_tasks",
+    "cancellations",
     "held_webhooks",
     "webhook_health",
     "webhook_stats",
@@ -39,11 +39,11 @@ const OF_WEBHOOKS: [&str; 7] = [
 ];
 /// Tables with an index that begins with `tenant_id`. History and webhooks come last: an erasure finds the tenant's webhooks
 /// there, and deliveries by these; of a webhook whose row retention has taken, only the history is left.
-const OF_TENANT: [&str; 4] = ["admin_sessions", "notices", "history", "webhooks"];
+const TENANT_TABLES: [&str; 4] = ["admin_sessions", "notices", "history", "webhooks"];
 /// The others.
-const DELETED_ALONE: [&str; 2] = ["deliveries", "events"];
+const LOG_TABLES: [&str; 2] = ["deliveries", "events"];
 /// Tables that keep nothing of a tenant, each with the reason.
-const OTHERS: [(&str, &str); 3] = [
+const OTHER_TABLES: [(&str, &str); 3] = [
     ("brakes", "has rows of dispatchers and of the operator"),
     ("broker_generation", "has one row, about the broker"),
     ("__diesel_schema_migrations", "has a row for each migration"),
@@ -56,11 +56,11 @@ pub struct Erasure {
     webhooks: Vec<Uuid>,
     /// To webhooks that were deleted before this time, no ingest stores a delivery any more.
     settled_before: OffsetDateTime,
-    place: Place,
+    stage: ErasureStage,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum ErasureStage {
     Deliveries { webhook: usize, after: Uuid },
     OfWebhooks { table: usize },
     OfTenant { table: usize },
@@ -74,42 +74,43 @@ pub enum Erased {
     Rows(Vec<(&'static str, usize)>),
     /// Nothing is left to do.
     All,
-    /// The tenant has a webhook, or had one until less than [`SETTLING`] before the erasure began: nothing was done.
+    /// The tenant has a webhook, or had one until less than [`SETTLE_TIME`] before the erasure began: nothing was done.
     Registered,
 }
 
 /// The tables that an erasure looks after, or need not.
 pub fn erased_tables() -> impl Iterator<Item = &'static str> {
-    let others = OTHERS.iter().map(|(table, _)| *table);
-    OF_DELIVERIES.into_iter().chain(OF_WEBHOOKS).chain(OF_TENANT).chain(DELETED_ALONE).chain(others)
+    let others = OTHER_TABLES.iter().map(|(table, _)| *table);
+    DELIVERY_TABLES.into_iter().chain(WEBHOOK_TABLES).chain(TENANT_TABLES).chain(LOG_TABLES).chain(others)
 }
 
 // A webhook's log is read as the README says of it.
-const NEXT: &str = "SELECT id, event_id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 \
+const FIND_DELIVERIES: &str = "SELECT id, event_id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 \
      ORDER BY webhook_id, id LIMIT $3";
 // The ranges of the following statements keep the partitions of other days closed.
-const LOCK: &str = "SELECT id FROM deliveries WHERE id = ANY ($1) AND id BETWEEN $2 AND $3 ORDER BY id FOR UPDATE";
+const LOCK_DELIVERIES: &str =
+    "SELECT id FROM deliveries WHERE id = ANY ($1) AND id BETWEEN $2 AND $3 ORDER BY id FOR UPDATE";
 const ERASE_DELIVERIES: &str = "DELETE FROM deliveries WHERE id = ANY ($1) AND id BETWEEN $2 AND $3";
 // One of these may belong to deliveries of other webhooks as well. They are the tenant's, too.
 const ERASE_EVENTS: &str =
     "DELETE FROM events WHERE id = ANY ($1) AND tenant_id = $2 AND occurred_at BETWEEN $3 AND $4";
-const EVER: &str = "SELECT DISTINCT webhook_id FROM history WHERE tenant_id = $1";
+const FIND_PAST_WEBHOOKS: &str = "SELECT DISTINCT webhook_id FROM history WHERE tenant_id = $1";
 
 impl Ledger {
     /// Begins an erasure: finds the tenant's webhooks. Changes nothing.
     pub async fn erasure_begin(&self, tenant: TenantId) -> Result<Erasure, LedgerError> {
         let own = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).select(webhooks::id);
-        let ever = sql(EVER).bind(tenant.as_uuid());
+        let ever = sql(FIND_PAST_WEBHOOKS).bind(tenant.as_uuid());
         let (own, ever, now): (Vec<Uuid>, Vec<Uuid>, OffsetDateTime) = self
             .run("erasure_begin", async |conn| Ok((own.load(conn).await?, ever.values(conn).await?, now(conn).await?)))
             .await?;
         let webhooks = BTreeSet::from_iter(own.into_iter().chain(ever));
         let webhooks = webhooks.into_iter().collect();
-        let place = Place::Deliveries { webhook: 0, after: Uuid::nil() };
-        Ok(Erasure { tenant, webhooks, settled_before: now - SETTLING, place })
+        let stage = ErasureStage::Deliveries { webhook: 0, after: Uuid::nil() };
+        Ok(Erasure { tenant, webhooks, settled_before: now - SETTLE_TIME, stage })
     }
 
-    /// Takes an erasure's next step, unless a webhook of the tenant is not deleted, or was deleted less than [`SETTLING`]
+    /// Takes an erasure's next step, unless a webhook of the tenant is not deleted, or was deleted less than [`SETTLE_TIME`]
     /// before the erasure began or later: what belongs to such a webhook may come where the erasure has been.
     ///
     /// # Errors
@@ -118,7 +119,7 @@ impl Ledger {
         let (tenant, settled_before) = (erasure.tenant, erasure.settled_before);
         let taken = self.run("erasure_step", async |conn| {
             conn.transaction(async |conn| {
-                conn.batch_execute(STEP_LOCKS).await?;
+                conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
                 // So nobody registers a webhook, which would get the events that are about to go.
                 lock_registrations(conn, tenant).await?;
                 let is_unsettled = webhooks::deleted_at.is_null().or(webhooks::deleted_at.gt(settled_before));
@@ -131,13 +132,13 @@ impl Ledger {
             .await
         });
         let Some((gone, next)) = taken.await? else { return Ok(Erased::Registered) };
-        let is_over = matches!(erasure.place, Place::End);
-        erasure.place = next;
+        let is_over = matches!(erasure.stage, ErasureStage::End);
+        erasure.stage = next;
         Ok(if is_over { Erased::All } else { Erased::Rows(gone) })
     }
 }
 
-type Gone = Vec<(&'static str, usize)>;
+type DeletedRows = Vec<(&'static str, usize)>;
 
 impl Erasure {
     /// The tenant's webhooks, also those of which only the history is left.
@@ -145,38 +146,38 @@ impl Erasure {
         self.webhooks.iter().copied().map(WebhookId::from)
     }
 
-    /// Erases the next rows. Returns how many, and the place that comes next.
-    async fn erase_some(&self, conn: &mut AsyncPgConnection) -> QueryResult<(Gone, Place)> {
-        Ok(match &self.place {
-            Place::Deliveries { webhook, after } => {
+    /// Erases the next rows. Returns how many, and the stage that comes next.
+    async fn erase_some(&self, conn: &mut AsyncPgConnection) -> QueryResult<(DeletedRows, ErasureStage)> {
+        Ok(match &self.stage {
+            ErasureStage::Deliveries { webhook, after } => {
                 let Some(id) = self.webhooks.get(*webhook) else {
-                    return Ok((Vec::new(), Place::OfWebhooks { table: 0 }));
+                    return Ok((Vec::new(), ErasureStage::OfWebhooks { table: 0 }));
                 };
                 let (gone, last) = self.erase_deliveries(conn, *id, *after).await?;
-                let next = Place::Deliveries { webhook: webhook + 1, after: Uuid::nil() };
-                (gone, last.map_or(next, |after| Place::Deliveries { webhook: *webhook, after }))
+                let next = ErasureStage::Deliveries { webhook: webhook + 1, after: Uuid::nil() };
+                (gone, last.map_or(next, |after| ErasureStage::Deliveries { webhook: *webhook, after }))
             }
-            Place::OfWebhooks { table: number } => {
-                let Some(table) = OF_WEBHOOKS.get(*number) else {
-                    return Ok((Vec::new(), Place::OfTenant { table: 0 }));
+            ErasureStage::OfWebhooks { table: number } => {
+                let Some(table) = WEBHOOK_TABLES.get(*number) else {
+                    return Ok((Vec::new(), ErasureStage::OfTenant { table: 0 }));
                 };
                 let erase = sql(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
-                       SELECT ctid FROM {table} WHERE webhook_id = ANY ($1) LIMIT {ROWS}))"
+                       SELECT ctid FROM {table} WHERE webhook_id = ANY ($1) LIMIT {STEP_ROWS}))"
                 ));
                 let gone = erase.bind(&self.webhooks).execute(conn).await?;
-                (vec![(*table, gone)], Place::OfWebhooks { table: number + usize::from(gone < ROWS) })
+                (vec![(*table, gone)], ErasureStage::OfWebhooks { table: number + usize::from(gone < STEP_ROWS) })
             }
-            Place::OfTenant { table: number } => {
-                let Some(table) = OF_TENANT.get(*number) else { return Ok((Vec::new(), Place::End)) };
+            ErasureStage::OfTenant { table: number } => {
+                let Some(table) = TENANT_TABLES.get(*number) else { return Ok((Vec::new(), ErasureStage::End)) };
                 let erase = sql(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
-                       SELECT ctid FROM {table} WHERE tenant_id = $1 LIMIT {ROWS}))"
+                       SELECT ctid FROM {table} WHERE tenant_id = $1 LIMIT {STEP_ROWS}))"
                 ));
                 let gone = erase.bind(self.tenant.as_uuid()).execute(conn).await?;
-                (vec![(*table, gone)], Place::OfTenant { table: number + usize::from(gone < ROWS) })
+                (vec![(*table, gone)], ErasureStage::OfTenant { table: number + usize::from(gone < STEP_ROWS) })
             }
-            Place::End => (Vec::new(), Place::End),
+            ErasureStage::End => (Vec::new(), ErasureStage::End),
         })
     }
 
@@ -187,9 +188,9 @@ impl Erasure {
         conn: &mut AsyncPgConnection,
         webhook: Uuid,
         after: Uuid,
-    ) -> QueryResult<(Gone, Option<Uuid>)> {
-        let next = sql(NEXT).bind(webhook).bind(after);
-        let next: Vec<(Uuid, Uuid)> = next.bind(DELIVERIES).values(conn).await?;
+    ) -> QueryResult<(DeletedRows, Option<Uuid>)> {
+        let next = sql(FIND_DELIVERIES).bind(webhook).bind(after);
+        let next: Vec<(Uuid, Uuid)> = next.bind(STEP_DELIVERIES).values(conn).await?;
         let moment = |id: Uuid| DeliveryId::from(id).occurred_at();
         let is_same_day = |(one, _): &(Uuid, Uuid), (other, _): &_| moment(*one).date() == moment(*other).date();
         let Some(next) = next.chunk_by(is_same_day).next() else { return Ok((Vec::new(), None)) };
@@ -199,11 +200,11 @@ impl Erasure {
             let statement = sql(statement).bind(ids.clone());
             statement.bind(first).bind(last)
         };
-        let forget = sql(FORGET_HELD).bind(webhook);
+        let forget = sql(DELETE_HELD).bind(webhook);
         let held = forget.bind(&ids).execute(conn).await?;
-        these(LOCK.to_owned()).execute(conn).await?;
+        these(LOCK_DELIVERIES.to_owned()).execute(conn).await?;
         let mut gone = vec![("held_jobs", held)];
-        for table in OF_DELIVERIES {
+        for table in DELIVERY_TABLES {
             let erase = format!("DELETE FROM {table} WHERE delivery_id = ANY ($1) AND delivery_id BETWEEN $2 AND $3");
             gone.push((table, these(erase).execute(conn).await?));
         }

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use crate::statement::{rows, sql};
 
-/// Counts of a webhook's deliveries. Each stops at [`Backlog::MOST`].
+/// Counts of a webhook's deliveries. Each stops at [`Backlog::MAX_COUNT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Deliveries that wait for a retry, or for the webhook's activation.
@@ -17,7 +17,7 @@ pub struct Backlog {
     pub dropped: i64,
     /// Deliveries that were skipped.
     pub skipped: i64,
-    /// When the next retry is due: of the oldest [`Backlog::MOST`] that wait for one.
+    /// When the next retry is due: of the oldest [`Backlog::MAX_COUNT`] that wait for one.
     pub next_attempt_at: Option<OffsetDateTime>,
     /// Whether deliveries that wait are being cancelled.
     pub is_cancelling: bool,
@@ -27,17 +27,17 @@ pub struct Backlog {
 
 impl Backlog {
     /// The most of each kind that is counted.
-    pub const MOST: i64 = 1_000;
+    pub const MAX_COUNT: i64 = 1_000;
 }
 
-struct OfWebhook {
+struct BacklogRow {
     webhook_id: WebhookId,
     backlog: Backlog,
 }
 
 rows! {
     Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued }
-    OfWebhook { webhook_id; backlog }
+    BacklogRow { webhook_id; backlog }
 }
 
 /// The backlogs of these webhooks.
@@ -45,7 +45,7 @@ pub(super) async fn of(
     conn: &mut AsyncPgConnection,
     webhooks: &[WebhookId],
 ) -> diesel::QueryResult<HashMap<WebhookId, Backlog>> {
-    let query = sql(include_str!("backlog.sql")).bind(webhooks).bind(Backlog::MOST);
-    let rows: Vec<OfWebhook> = query.load(conn).await?;
+    let query = sql(include_str!("backlog.sql")).bind(webhooks).bind(Backlog::MAX_COUNT);
+    let rows: Vec<BacklogRow> = query.load(conn).await?;
     Ok(rows.into_iter().map(|row| (row.webhook_id, row.backlog)).collect())
 }

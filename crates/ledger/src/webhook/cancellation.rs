@@ -16,11 +16,11 @@ use crate::{
     error::LedgerError,
     history::{Action, Actor, add_history},
     outbox::{
-        held_jobs::FORGET_HELD,
-        tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step},
+        held_jobs::DELETE_HELD,
+        tasks::{FAILURE_DELAY, STEP_LEASE, STEP_LOCK_TIMEOUT, TaskStep},
     },
     statement::sql,
-    tables::{webhook_tasks, webhooks},
+    tables::{cancellations, webhooks},
     webhook::of,
 };
 
@@ -34,20 +34,20 @@ pub enum Cancellation {
 }
 
 /// The maximum of deliveries that one step reads, and cancels: some tens of milliseconds.
-const LOOKED_AT: usize = 10_000;
-const CANCELLED: usize = 1_000;
+const MAX_READ: usize = 10_000;
+const MAX_CANCELLED: usize = 1_000;
 
 /// Ends the running recovery of webhook `$1`, if there is one. A step under way is waited for.
 pub(crate) const END_RECOVERIES: &str =
     "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
 // A webhook's log is read as the README says of it.
-const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
+const FIND_WAITING: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
      FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
 // A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
-const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, until) VALUES ($1, $2) \
+const BEGIN_CANCELLATION: &str = "INSERT INTO cancellations AS t (webhook_id, until) VALUES ($1, $2) \
      ON CONFLICT (webhook_id) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
        until = excluded.until, leased_until = excluded.leased_until";
-const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $2, leased_until = now() + $3 * interval '1 second' \
+const ADVANCE_CANCELLATION: &str = "UPDATE cancellations SET cursor = $2, leased_until = now() + $3 * interval '1 second' \
      WHERE webhook_id = $1";
 
 impl Ledger {
@@ -87,10 +87,10 @@ impl Ledger {
         &self,
         tenant: Option<TenantId>,
         pause: Duration,
-    ) -> Result<Option<Step>, LedgerError> {
+    ) -> Result<Option<TaskStep>, LedgerError> {
         let lease = sql(format!(
-            "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
-               SELECT webhook_id FROM webhook_tasks WHERE leased_until <= now() \
+            "UPDATE cancellations AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
+               SELECT webhook_id FROM cancellations WHERE leased_until <= now() \
                  AND ($1 IS NULL OR webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) \
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
              ) AS next WHERE t.webhook_id = next.webhook_id RETURNING t.webhook_id"
@@ -100,21 +100,21 @@ impl Ledger {
             self.run("cancellation_step", async |conn| lease.value(conn).await.optional()).await?;
         let Some(webhook_id) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
-        let row = webhook_tasks::table.find(webhook_id).select((webhook_tasks::cursor, webhook_tasks::until));
+        let row = cancellations::table.find(webhook_id).select((cancellations::cursor, cancellations::until));
         let lock = row.for_update().skip_locked();
         let step = self.run("cancellation_step", async |conn| {
             conn.transaction(async |conn| {
-                conn.batch_execute(STEP_LOCKS).await?;
+                conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
                 let locked: Option<(Uuid, Option<OffsetDateTime>)> = lock.first(conn).await.optional()?;
-                let Some((cursor, until)) = locked else { return Ok(Step::default()) };
+                let Some((cursor, until)) = locked else { return Ok(TaskStep::default()) };
                 let (step, next) = cancel_some(conn, webhook_id, (cursor, until)).await?;
                 match next {
                     Some(cursor) => {
-                        let go_on = sql(GO_ON).bind(webhook_id).bind(cursor);
+                        let go_on = sql(ADVANCE_CANCELLATION).bind(webhook_id).bind(cursor);
                         go_on.bind(pause.as_secs_f64()).execute(conn).await?;
                     }
                     None => {
-                        diesel::delete(webhook_tasks::table.find(webhook_id)).execute(conn).await?;
+                        diesel::delete(cancellations::table.find(webhook_id)).execute(conn).await?;
                     }
                 }
                 Ok(step)
@@ -122,8 +122,8 @@ impl Ledger {
             .await
         });
         let soon = sql(format!(
-            "UPDATE webhook_tasks AS t SET leased_until = now() + {AFTER_FAILURE} FROM ( \
-               SELECT webhook_id FROM webhook_tasks WHERE webhook_id = $1 FOR UPDATE SKIP LOCKED \
+            "UPDATE cancellations AS t SET leased_until = now() + {FAILURE_DELAY} FROM ( \
+               SELECT webhook_id FROM cancellations WHERE webhook_id = $1 FOR UPDATE SKIP LOCKED \
              ) AS free WHERE t.webhook_id = free.webhook_id"
         ));
         let soon = soon.bind(webhook_id);
@@ -134,7 +134,7 @@ impl Ledger {
 /// Whether deliveries of this webhook are being cancelled: because it is deleted, or because that was asked for.
 #[diesel::dsl::auto_type(no_type_alias)]
 pub(crate) fn cancelling(webhook: Uuid) -> _ {
-    webhook_tasks::table.filter(webhook_tasks::webhook_id.eq(webhook))
+    cancellations::table.filter(cancellations::webhook_id.eq(webhook))
 }
 
 /// The same, for a caller that has locked the webhook: nobody asks for a cancellation meanwhile, but one may end.
@@ -159,19 +159,19 @@ async fn cancel_some(
     conn: &mut AsyncPgConnection,
     webhook: Uuid,
     (cursor, until): (Uuid, Option<OffsetDateTime>),
-) -> QueryResult<(Step, Option<Uuid>)> {
-    let look = sql(LOOK_AT).bind(webhook).bind(cursor);
-    let most = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+) -> QueryResult<(TaskStep, Option<Uuid>)> {
+    let look = sql(FIND_WAITING).bind(webhook).bind(cursor);
+    let most = i64::try_from(MAX_READ).unwrap_or(i64::MAX);
     let look = look.bind(most).bind(until);
     let looked_at: Vec<(Uuid, bool)> = look.values(conn).await?;
     let waiting = looked_at.iter().filter(|(_, waits)| *waits).map(|(id, _)| *id);
-    let waiting: Vec<Uuid> = waiting.take(CANCELLED).collect();
+    let waiting: Vec<Uuid> = waiting.take(MAX_CANCELLED).collect();
     let next = match waiting.last() {
-        Some(last) if waiting.len() == CANCELLED => Some(*last),
-        _ => looked_at.get(LOOKED_AT - 1).map(|(last, _)| *last),
+        Some(last) if waiting.len() == MAX_CANCELLED => Some(*last),
+        _ => looked_at.get(MAX_READ - 1).map(|(last, _)| *last),
     };
-    let forget = sql(FORGET_HELD).bind(webhook);
+    let forget = sql(DELETE_HELD).bind(webhook);
     forget.bind(&waiting).execute(conn).await?;
     let cancelled = cancel_waiting(conn, &waiting).await?;
-    Ok((Step { deliveries: cancelled, batch: None }, next))
+    Ok((TaskStep { deliveries: cancelled, batch: None }, next))
 }

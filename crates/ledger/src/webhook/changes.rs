@@ -46,7 +46,7 @@ impl Ledger {
                     let paused_at = is_paused.then(|| webhooks::paused_at.eq(diesel::dsl::now));
                     let row = (&after, webhooks::updated_at.eq(diesel::dsl::now), paused_at);
                     diesel::update(one).set(row).execute(conn).await?;
-                    tell(conn, actor, id, changes, after.is_active).await?;
+                    notify(conn, actor, id, changes, after.is_active).await?;
                 }
                 if after.is_active && !before.is_active {
                     release_all(conn, id.as_uuid()).await?;
@@ -81,7 +81,7 @@ impl Ledger {
 }
 
 /// Adds what has changed to the history, and the notices of it.
-async fn tell(
+async fn notify(
     conn: &mut AsyncPgConnection,
     actor: &Actor,
     id: WebhookId,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use domain::{AddressPolicy, HostSuffixes, Ports, RetrySchedule, WebhookUrl};
 use ipnet::IpNet;
-use ledger::Kept;
+use ledger::RetentionTimes;
 use serde::Deserialize;
 use tls::{ClientFiles, IdentityFiles};
 use url::Url;
@@ -336,8 +336,8 @@ pub struct Retention {
 
 impl Retention {
     /// Returns the times for which deliveries and bodies are kept. A body is not kept longer than its deliveries.
-    pub fn kept(&self) -> Kept {
-        Kept { log: self.keep, bodies: self.bodies.unwrap_or(self.keep).min(self.keep) }
+    pub fn kept(&self) -> RetentionTimes {
+        RetentionTimes { log: self.keep, bodies: self.bodies.unwrap_or(self.keep).min(self.keep) }
     }
 }
 

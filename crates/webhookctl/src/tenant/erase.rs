@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{bail, ensure};
 use domain::TenantId;
-use ledger::{Erased, Erasure, Ledger, SETTLING, TenantCondition};
+use ledger::{Erased, Erasure, Ledger, SETTLE_TIME, TenantCondition};
 use tokio::time::sleep;
 
 use crate::{
@@ -53,7 +53,7 @@ impl Begin {
     async fn require(&self, ledger: &Ledger, condition: TenantCondition) -> anyhow::Result<()> {
         let after = match self {
             Self::Drained(last_retry) => *last_retry + LATENESS,
-            Self::Now => SETTLING,
+            Self::Now => SETTLE_TIME,
         };
         let last_deleted = condition.last_deleted.map(|ago| Duration::try_from_secs_f64(ago).unwrap_or_default());
         let left = after.saturating_sub(last_deleted.unwrap_or(Duration::MAX));

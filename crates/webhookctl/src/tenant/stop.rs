@@ -56,7 +56,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
 }
 
 fn described(Webhook { id, settings, backlog, .. }: &Webhook) -> String {
-    let more = if backlog.waiting == Backlog::MOST { " or more" } else { "" };
+    let more = if backlog.waiting == Backlog::MAX_COUNT { " or more" } else { "" };
     format!("webhook {id} ({}): {}{more} retries and held deliveries wait", settings.name, backlog.waiting)
 }
 

@@ -35,7 +35,7 @@ async fn the_databases_time_is_known_from_the_first_reading_on_and_while_the_dat
         password_file: None,
         tls: Default::default(),
         max_connections: 1,
-        patience: ledger::PATIENCE,
+        call_timeout: ledger::CALL_TIMEOUT,
         application_name: "tests",
     };
     let stop = CancellationToken::new();

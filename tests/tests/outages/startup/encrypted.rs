@@ -46,7 +46,7 @@ fn ledger(url: &str, files: &[(&str, String)]) -> Result<Ledger, String> {
         tls: settings("DATABASE", url, files).database.tls_files().unwrap(),
         max_connections: 1,
         application_name: "encrypted",
-        patience: Duration::from_secs(10),
+        call_timeout: Duration::from_secs(10),
     };
     Ledger::new(&config).map_err(|error| with_causes(&error))
 }

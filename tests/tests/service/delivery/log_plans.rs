@@ -8,8 +8,8 @@ use end_to_end::{
     system::{Options, Service, System, TestSystem},
 };
 use ledger::{
-    Actor, DeliveryFilter, FailingThresholds, Leader, Ledger, Most, NewRecovery, NewWebhook, Page, Part, Place,
-    Recoverable, Registration, Removal, SealedSecret, Stream, WebhookSettings,
+    Actor, DayPart, DeliveryFilter, FailingThresholds, Leader, Ledger, NewRecovery, NewWebhook, Page, Recoverable,
+    Registration, Removal, SealedSecret, Stream, StreamPosition, WebhookLimits, WebhookSettings,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -216,7 +216,7 @@ async fn a_registration_does_not_look_for_deliveries_of_all_webhooks_that_were_e
         secret: SealedSecret { key_id: String::new(), sealed: Vec::new() },
     };
     let (_, pages) = reads(&system, async |ledger| {
-        let most = Most { webhooks: 100, deleted: 1_000 };
+        let most = WebhookLimits { webhooks: 100, deleted: 1_000 };
         let refused = ledger.webhook_create(&actor, &new, most).await.unwrap();
         assert_eq!(refused, Registration::TooManyDeleted);
     })
@@ -240,8 +240,8 @@ async fn leader_steps(system: &System) {
         .await;
     // As if it had passed all days: nothing of today would be removed.
     system.sql(&format!("UPDATE broker_generation SET indexed_before = '{}'", Uuid::max())).await;
-    let after = |id| Place { due: OffsetDateTime::UNIX_EPOCH, id };
-    let latest = Place { due: now + keep, id: Uuid::max() };
+    let after = |id| StreamPosition { due: OffsetDateTime::UNIX_EPOCH, id };
+    let latest = StreamPosition { due: now + keep, id: Uuid::max() };
     for kind in 0..10 {
         let step = async |leader: &mut Leader| match kind {
             0 => drop(leader.waiting_find(Stream::UntriedBackwards, after(Uuid::max()), STEP, now).await.unwrap()),
@@ -252,12 +252,12 @@ async fn leader_steps(system: &System) {
             9 => drop(leader.overdue_find(Stream::Due, latest, STEP, (Some(now), 10)).await.unwrap()),
             2 => {
                 let (after, again_after) = (Duration::from_secs(3600), vec![Duration::from_secs(86_400)]);
-                leader.failing_tell(&FailingThresholds { after, attempts: 10, again_after }).await.unwrap();
+                leader.failing_notify(&FailingThresholds { after, attempts: 10, again_after }).await.unwrap();
                 leader.stats_clear().await.unwrap();
             }
             3 => drop(leader.leftovers_clear(now - keep).await.unwrap()),
             _ => {
-                let part = if kind == 4 { Part::Log } else { Part::Bodies };
+                let part = if kind == 4 { DayPart::Log } else { DayPart::Bodies };
                 assert!(leader.removal_step(&Removal::of(now.date().into(), part)).await.unwrap().rest.is_some());
             }
         };

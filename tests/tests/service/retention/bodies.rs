@@ -5,7 +5,7 @@ use end_to_end::{
     system::{Options, Service, System, metric},
     wait::{SOON, until},
 };
-use ledger::Part;
+use ledger::DayPart;
 use serde_json::{Value, json};
 
 use crate::retention::{DAY, Subscribed, leader, remove, rows, today};
@@ -36,7 +36,7 @@ async fn lose_newest_body(system: &System) {
 async fn a_body_goes_before_its_delivery_which_then_cannot_be_sent_again() {
     let (system, subscribed) = Subscribed::prepared(options()).await;
     fill(&system, &subscribed).await;
-    let removed = remove(&mut leader(&system).await, (today() - DAY * 5).date(), Part::Bodies).await;
+    let removed = remove(&mut leader(&system).await, (today() - DAY * 5).date(), DayPart::Bodies).await;
     assert_eq!((removed.cancelled, removed.is_dropped), (1, true));
     assert_eq!((rows(&system, "events").await, rows(&system, "deliveries").await), (2, 7));
     let api = system.admin(subscribed.tenant).await;
@@ -117,7 +117,7 @@ async fn ingest_drops_old_bodies_by_itself() {
 async fn a_job_whose_delivery_has_ended_is_skipped_though_its_body_is_gone() {
     let (system, subscribed) = Subscribed::prepared(options()).await;
     fill(&system, &subscribed).await;
-    remove(&mut leader(&system).await, (today() - DAY * 5).date(), Part::Bodies).await;
+    remove(&mut leader(&system).await, (today() - DAY * 5).date(), DayPart::Bodies).await;
     let dispatcher = system.start(Service::Dispatcher).await;
     let ended = system.sql("SELECT id::text FROM deliveries WHERE state = 'dropped' ORDER BY id LIMIT 1").await;
     let delivery = ended[0].get::<_, String>(0).parse().unwrap();

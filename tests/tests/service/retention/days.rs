@@ -8,7 +8,7 @@ use end_to_end::{
     system::{Options, Service, System, TestSystem, metric},
     wait::{SOON, until},
 };
-use ledger::{Leader, LedgerError, NewEvent, Part, Removal};
+use ledger::{DayPart, Leader, LedgerError, NewEvent, Removal};
 use uuid::Uuid;
 
 use crate::retention::{
@@ -60,7 +60,7 @@ async fn what_still_waits_in_a_day_is_cancelled_before_the_day_is_dropped() {
     system.sql(&format!("UPDATE webhooks SET is_active = false WHERE id = '{}'", paused.webhook)).await;
     system.sql("INSERT INTO held_jobs SELECT webhook_id, id FROM deliveries WHERE state = 'pending'").await;
     index(&mut first).await;
-    let (mut removal, mut cancelled) = (Removal::of(old.into(), Part::Log), 0);
+    let (mut removal, mut cancelled) = (Removal::of(old.into(), DayPart::Log), 0);
     // 18,004 rows of the index.
     for _ in 0..4 {
         let done = first.removal_step(&removal).await.unwrap();
@@ -100,7 +100,7 @@ async fn a_webhook_that_is_activated_on_the_last_day_and_a_day_that_goes_do_not_
     let relay = ledger(&system);
     let (released, removed) =
         tokio::join!(async { relay.jobs_release(1_000).await.unwrap().unwrap().deliveries }, async {
-            leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap()
+            leader.removal_step(&Removal::of(old.into(), DayPart::Log)).await.unwrap()
         });
     println!("{released} were released before they were cancelled");
     assert_eq!(removed.cancelled, 3_000, "whatever was released and not attempted is cancelled as well");
@@ -113,9 +113,9 @@ async fn a_day_stays_until_the_cursor_of_untried_deliveries_has_passed_it() {
     let (system, subscribed) = Subscribed::prepared(options()).await;
     let (mut leader, old) = old_day(&system).await;
     subscribed.past(&system, 1, "pending", OLD, OLD).await;
-    let early = leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap();
+    let early = leader.removal_step(&Removal::of(old.into(), DayPart::Log)).await.unwrap();
     assert!(early.rest.is_none() && !early.is_dropped && early.cancelled == 0, "{early:?}");
-    let removed = remove(&mut leader, old, Part::Log).await;
+    let removed = remove(&mut leader, old, DayPart::Log).await;
     assert_eq!(removed, Outcome { steps: 2, looked: 1, cancelled: 1, is_dropped: true });
 }
 
@@ -188,7 +188,7 @@ async fn a_reader_of_an_old_day_delays_its_drop_and_nothing_else() {
     let (hot, began) = (ledger(&system), Instant::now());
     index(&mut leader).await;
     // The reader does not hinder the cancellation.
-    let removal = leader.removal_step(&Removal::of(old.into(), Part::Log)).await.unwrap().rest;
+    let removal = leader.removal_step(&Removal::of(old.into(), DayPart::Log)).await.unwrap().rest;
     let removal = removal.expect("it is to be dropped");
     let (dropped, stored) = tokio::join!(leader.removal_step(&removal), async {
         let mut slowest = std::time::Duration::ZERO;

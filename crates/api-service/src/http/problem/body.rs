@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::ApiError;
-use crate::http::violation::{LISTED, Violation};
+use crate::http::violation::{MAX_LISTED_VIOLATIONS, Violation};
 
 /// The type is `about:blank`: only the status describes it, and its phrase is the title. `code` is more precise.
 #[derive(Serialize)]
@@ -25,14 +25,14 @@ struct Problem<'a> {
 pub(crate) fn text(error: &ApiError, request_id: &str) -> String {
     let (status, code) = error.kind();
     let violations = error.violations();
-    let more = violations.map_or(0, |violations| violations.len().saturating_sub(LISTED));
+    let more = violations.map_or(0, |violations| violations.len().saturating_sub(MAX_LISTED_VIOLATIONS));
     let problem = Problem {
         kind: "about:blank",
         title: status.canonical_reason().unwrap_or_default(),
         status: status.as_u16(),
         code,
         detail: error.to_string(),
-        errors: violations.map(|violations| &violations[..violations.len().min(LISTED)]),
+        errors: violations.map(|violations| &violations[..violations.len().min(MAX_LISTED_VIOLATIONS)]),
         more_errors: (more > 0).then_some(more),
         request_id,
     };
@@ -68,11 +68,15 @@ mod tests {
 
     #[test]
     fn of_many_faults_the_first_are_listed_and_the_others_counted() {
-        for (count, more) in [(LISTED, Value::Null), (LISTED + 1, json!(1)), (30_000, json!(30_000 - LISTED))] {
+        for (count, more) in [
+            (MAX_LISTED_VIOLATIONS, Value::Null),
+            (MAX_LISTED_VIOLATIONS + 1, json!(1)),
+            (30_000, json!(30_000 - MAX_LISTED_VIOLATIONS)),
+        ] {
             let violations =
                 (0..count).map(|index| Violation::new(format!("events[{index}]"), "wrong_type", "is wrong"));
             let problem = rendered(&ApiError::Fields(violations.collect()));
-            assert_eq!(problem["errors"].as_array().unwrap().len(), LISTED);
+            assert_eq!(problem["errors"].as_array().unwrap().len(), MAX_LISTED_VIOLATIONS);
             assert_eq!((&problem["errors"][19]["field"], &problem["more_errors"]), (&json!("events[19]"), &more));
         }
     }

@@ -140,9 +140,9 @@ fn work(work: &WorkSeen, has_broker: bool) -> Vec<Finding> {
 
 /// A count that stops at a limit.
 fn up_to(count: i64) -> String {
-    if count >= WorkSeen::MOST { format!("at least {}", grouped(count)) } else { grouped(count) }
+    if count >= WorkSeen::MAX_COUNT { format!("at least {}", grouped(count)) } else { grouped(count) }
 }
 
 fn jobs(count: i64, noun: &str) -> String {
-    if count >= WorkSeen::MOST { format!("at least {}", many(count, noun)) } else { many(count, noun) }
+    if count >= WorkSeen::MAX_COUNT { format!("at least {}", many(count, noun)) } else { many(count, noun) }
 }

@@ -429,7 +429,7 @@ fn the_services_and_what_waits_are_judged() {
         set(seen, "w.dead", queue(3, 0));
     });
     only("backlog.outbox", Error, "at least 10,000", |seen| {
-        work(seen, WorkSeen { outbox_late: WorkSeen::MOST, ..Default::default() });
+        work(seen, WorkSeen { outbox_late: WorkSeen::MAX_COUNT, ..Default::default() });
     });
     only("backlog.notices", Error, "2 notices for over", |seen| {
         work(seen, WorkSeen { notices_late: 2, ..Default::default() });
