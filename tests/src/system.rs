@@ -490,7 +490,7 @@ impl System {
     /// The generations that the ledger knows. Each has a queue that stands for the broker's disk.
     pub async fn generations(&self) -> Vec<Uuid> {
         let url = self.database_url.clone();
-        let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuilding FROM broker_generation) AS all_of \
+        let read = "SELECT id::text FROM (SELECT id FROM broker_generation UNION SELECT rebuild_id FROM broker_generation) AS all_of \
                     WHERE id IS NOT NULL";
         let rows = tokio::spawn(async move { sql(&url, read).await }).await.unwrap_or_default();
         rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect()

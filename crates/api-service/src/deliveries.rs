@@ -134,7 +134,7 @@ fn attempt(attempt: &Attempt) -> Value {
         "outcome": attempt.outcome.as_str(),
         "status": attempt.status,
         "error": attempt.error,
-        "response_body": String::from_utf8_lossy(&attempt.answer_head),
+        "response_body": String::from_utf8_lossy(&attempt.response_body),
         "signed_at": written(attempt.signed_at),
     })
 }

@@ -109,7 +109,7 @@ impl DeliveryPage {
 
     fn attempted(&self, attempt: &Attempt) -> Markup {
         let is_good = attempt.outcome.is_success();
-        let (answer, _) = shown(&String::from_utf8_lossy(&attempt.answer_head), ANSWER);
+        let (answer, _) = shown(&String::from_utf8_lossy(&attempt.response_body), ANSWER);
         let last = self.attempts.last();
         let is_last = last.is_some_and(|last| last.attempt == attempt.attempt);
         let went_elsewhere = last.is_some_and(|last| last.url != attempt.url);
@@ -253,7 +253,7 @@ mod tests {
             duration_us: 1_000_000,
             outcome: domain::OutcomeClass::Status,
             status: Some(500),
-            answer_head: answer.to_vec(),
+            response_body: answer.to_vec(),
             error: Some("the receiver answered 500 Internal Server Error".to_owned()),
         }
     }

@@ -136,7 +136,7 @@ impl Ledger {
 
     /// What the leader noted of the broker.
     pub async fn generation_seen(&self) -> Result<GenerationSeen, LedgerError> {
-        let query = "SELECT id, rebuilding IS NOT NULL AS is_rebuilding FROM broker_generation";
+        let query = "SELECT id, rebuild_id IS NOT NULL AS is_rebuilding FROM broker_generation";
         self.run("generation_seen", async |conn| sql(query).get_result(conn).await).await
     }
 

@@ -86,7 +86,7 @@ pub struct Attempt {
     /// The HTTP status, if one came.
     pub status: Option<i16>,
     /// The first bytes of the answer's body.
-    pub answer_head: Vec<u8>,
+    pub response_body: Vec<u8>,
     /// The failure message, if any.
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Notices: what administrators are told. The transaction of what a notice is about adds it; the outbox relay publishes
+//! Notices: what administrators are notified of. The transaction of what a notice is about adds it; the outbox relay publishes
 //! it, and marks it once the broker has confirmed it. Triggers of `webhook_health` add those about a webhook's health.
 
 pub(crate) mod expiring;

@@ -100,12 +100,12 @@ batch_statement! {
 batch_statement! {
     AddLeased -> (SqlUuid, Timestamptz, SmallInt);
     lease { seconds: f64 => Double }
-    job { delivery: Uuid => SqlUuid, handed_out: i16 => SmallInt };
-    " INSERT INTO promised_jobs AS p (delivery_id, leased_until, handed_out) \
-      SELECT delivery, now() + seconds * interval '1 second', handed_out FROM job, lease ORDER BY delivery \
+    job { delivery: Uuid => SqlUuid, delivery_count: i16 => SmallInt };
+    " INSERT INTO promised_jobs AS p (delivery_id, leased_until, delivery_count) \
+      SELECT delivery, now() + seconds * interval '1 second', delivery_count FROM job, lease ORDER BY delivery \
       ON CONFLICT (delivery_id) DO UPDATE SET leased_until = excluded.leased_until, \
-        handed_out = greatest(p.handed_out, excluded.handed_out) \
-      RETURNING delivery_id, leased_until, p.handed_out"
+        delivery_count = greatest(p.delivery_count, excluded.delivery_count) \
+      RETURNING delivery_id, leased_until, p.delivery_count"
 }
 
 const DELETE: &str = "DELETE FROM promised_jobs WHERE delivery_id = ANY (ARRAY( \
@@ -158,18 +158,19 @@ pub(crate) async fn add_to_outbox(conn: &mut AsyncPgConnection, delivery: Uuid) 
         .map(|_| ())
 }
 
-/// Adds the next attempts of deliveries that wait, given with their numbers of attempts made. `handed_out` returns the number of
+/// Adds the next attempts of deliveries that wait, given with their numbers of attempts made. `delivery_count` returns the number of
 /// deliveries of a job by the broker. The caller leases the jobs for [`LEASE`], even those that are already in the outbox.
 pub(crate) async fn add_leased(
     conn: &mut AsyncPgConnection,
     waiting: &[(Uuid, i16)],
-    handed_out: impl Fn(&Uuid) -> i16,
+    delivery_count: impl Fn(&Uuid) -> i16,
 ) -> QueryResult<OutboxBatch> {
     if waiting.is_empty() {
         return Ok(OutboxBatch::EMPTY);
     }
     let (seconds, delivery) = (vec![LEASE.as_secs_f64()], waiting.iter().map(|(id, _)| *id).collect());
-    let statement = AddLeased { seconds, delivery, handed_out: waiting.iter().map(|(id, _)| handed_out(id)).collect() };
+    let statement =
+        AddLeased { seconds, delivery, delivery_count: waiting.iter().map(|(id, _)| delivery_count(id)).collect() };
     let entries: Vec<Entry> = statement.load(conn).await?;
     Ok(OutboxBatch::of(&entries, waiting))
 }

@@ -83,7 +83,7 @@ pub struct Recovery {
     /// The outcomes of the last attempts of the deliveries that it recovers; none: of all.
     pub outcomes: Vec<OutcomeClass>,
     /// The last delivery that it has looked at.
-    pub reached: Uuid,
+    pub cursor: Uuid,
     /// When it was asked for.
     pub created_at: OffsetDateTime,
     /// When it was done.
@@ -143,7 +143,7 @@ const WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \
        EXISTS (SELECT FROM recoveries AS r WHERE r.webhook_id = w.id AND r.finished_at IS NULL) AS is_recovering \
      FROM webhooks AS w \
      WHERE w.deleted_at IS NULL AND ($1 IS NULL OR w.tenant_id = $1) \
-       AND NOT EXISTS (SELECT FROM webhook_tasks AS t WHERE t.webhook_id = w.id) \
+       AND NOT EXISTS (SELECT FROM cancellations AS t WHERE t.webhook_id = w.id) \
      ORDER BY w.tenant_id, w.id";
 
 impl Ledger {
@@ -164,7 +164,7 @@ impl Ledger {
             recoveries::until.eq(wanted.until),
             recoveries::states.eq(wanted.states()),
             recoveries::outcomes.eq(&wanted.outcomes),
-            recoveries::reached.eq(wanted.first()),
+            recoveries::cursor.eq(wanted.first()),
         );
         // The update changes nothing. It returns the running recovery.
         let insert = diesel::insert_into(recoveries::table)

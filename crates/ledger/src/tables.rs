@@ -29,7 +29,7 @@ diesel::table! {
 }
 
 diesel::joinable!(webhook_health -> webhooks (webhook_id));
-diesel::allow_tables_to_appear_in_same_query!(webhooks, webhook_health, webhook_tasks);
+diesel::allow_tables_to_appear_in_same_query!(webhooks, webhook_health, cancellations);
 
 diesel::table! {
     admin_sessions (id_sha256) {
@@ -68,7 +68,7 @@ diesel::table! {
         duration_us -> BigInt,
         outcome -> Text,
         status -> Nullable<SmallInt>,
-        answer_head -> Binary,
+        response_body -> Binary,
         error -> Nullable<Text>,
     }
 }
@@ -107,7 +107,7 @@ diesel::table! {
         created_at -> Timestamptz,
         finished_at -> Nullable<Timestamptz>,
         resent -> Integer,
-        reached -> Uuid,
+        cursor -> Uuid,
         leased_until -> Timestamptz,
         states -> Array<Text>,
         outcomes -> Array<Text>,
@@ -124,7 +124,7 @@ diesel::table! {
 }
 
 diesel::table! {
-    webhook_tasks (webhook_id) {
+    cancellations (webhook_id) {
         webhook_id -> Uuid,
         cursor -> Uuid,
         leased_until -> Timestamptz,

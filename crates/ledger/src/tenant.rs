@@ -41,7 +41,7 @@ pub struct Counted {
 const CONDITION: &str = "SELECT \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NULL) AS registered, \
        (SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS deleted, \
-       (SELECT count(*) FROM webhook_tasks \
+       (SELECT count(*) FROM cancellations \
         WHERE webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
        (SELECT count(*) FROM notices WHERE tenant_id = $1 AND leased_until IS NOT NULL) AS unpublished, \
        (SELECT extract(epoch FROM now() - max(deleted_at))::float8 FROM webhooks \

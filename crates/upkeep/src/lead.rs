@@ -81,7 +81,7 @@ impl Upkeep {
     /// # Errors
     /// When the database is away. Other failures are logged and tried again.
     async fn notify_failing(&self, leader: &mut Leader) -> Result<(), LedgerError> {
-        let notified = tolerate("looking for failing webhooks", leader.failing_tell(&self.failing).await)?;
+        let notified = tolerate("looking for failing webhooks", leader.failing_notify(&self.failing).await)?;
         if let Some(webhooks @ 1..) = notified {
             tracing::info!(webhooks, "webhooks have been failing for long: their administrators are notified");
         }

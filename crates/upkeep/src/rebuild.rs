@@ -58,7 +58,7 @@ impl Reconciler<'_> {
             }
         }
         let Rebuild { jobs, held, .. } = rebuild;
-        let planned = leader.generation().await?.rebuilding.unwrap_or_default();
+        let planned = leader.generation().await?.rebuild_id.unwrap_or_default();
         match self.upkeep.broker.presence(&self.upkeep.broker.names().generation(planned)).await? {
             Presence::Exists => {}
             Presence::Unknown => return Ok("doubtful"),
@@ -100,7 +100,7 @@ impl Reconciler<'_> {
         leader: &mut Leader,
         known: Generation,
     ) -> Result<Option<(OffsetDateTime, RebuildCursor)>, Trouble> {
-        let id = known.rebuilding.unwrap_or_else(Uuid::new_v4);
+        let id = known.rebuild_id.unwrap_or_else(Uuid::new_v4);
         let queue = self.upkeep.broker.names().generation(id);
         if let Some(since) = known.rebuild_began_at {
             match self.upkeep.broker.presence(&queue).await? {

@@ -50,7 +50,7 @@ impl<'a> Reconciler<'a> {
             self.adopt(leader, known).await?;
             return Ok("adopted");
         };
-        let data = if known.rebuilding.is_some() { BrokerData::Lost } else { self.broker_data(sentinel).await? };
+        let data = if known.rebuild_id.is_some() { BrokerData::Lost } else { self.broker_data(sentinel).await? };
         match data {
             BrokerData::Kept => self.find_lost(leader, known.indexed_before).await,
             BrokerData::Doubtful => {

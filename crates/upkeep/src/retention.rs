@@ -176,7 +176,7 @@ impl<'a> Retention<'a> {
 
     async fn notify_expiring(&mut self, leader: &mut Leader, after: Uuid) -> Result<u32, LedgerError> {
         let age = self.upkeep.kept.bodies + margin(&self.upkeep.schedule);
-        let notified = leader.expiring_tell(after, age).await?;
+        let notified = leader.expiring_notify(after, age).await?;
         self.agenda.rest.extend(notified.next.map(Work::Expiring));
         Ok(u32::try_from(notified.looked).unwrap_or(u32::MAX))
     }

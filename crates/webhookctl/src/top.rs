@@ -97,7 +97,7 @@ impl Seen {
         let held = |one: &WebhookHeld| {
             json!({
                 "webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "jobs": one.jobs, "paused": one.paused,
-                "oldest": one.oldest.and_then(time_text::written), "wake_at": one.wake_at.and_then(time_text::written),
+                "oldest": one.oldest.and_then(time_text::written), "wake_at": one.release_at.and_then(time_text::written),
             })
         };
         json!({

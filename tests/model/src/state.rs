@@ -210,7 +210,7 @@ pub(crate) struct State {
     pub(crate) webhook: WebhookState,
     /// Its held jobs are to be published (a row of `held_webhooks`).
     pub(crate) wakes: bool,
-    /// Its waiting deliveries are to be cancelled (a row of `webhook_tasks`).
+    /// Its waiting deliveries are to be cancelled (a row of `cancellations`).
     pub(crate) is_cancelling: bool,
     pub(crate) ingests: Bag<Batch, 3>,
     pub(crate) dispatchers: [Dispatcher; 2],

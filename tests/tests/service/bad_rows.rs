@@ -86,7 +86,7 @@ async fn parked<const N: usize>(system: &System, reason: &str, jobs: [(&str, &st
         assert_eq!(text_header(of_it, "x-dead-reason"), reason);
         assert!(text_header(of_it, "x-dead-detail").contains(detail), "{}", text_header(of_it, "x-dead-detail"));
         let noted =
-            format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{delivery}' AND parked_as = '{reason}'");
+            format!("SELECT count(*) FROM suspect_jobs WHERE delivery_id = '{delivery}' AND dead_reason = '{reason}'");
         assert_eq!(system.count(&noted).await, 1);
     }
 }
@@ -180,7 +180,7 @@ async fn an_error_of_the_server_parks_nothing_and_loses_nothing() {
     // A full disk, a lock that was not had in time, a connection too many, and a missing column.
     for sqlstate in ["53100", "55P03", "53300", "42703"] {
         match sqlstate {
-            "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN answer_head TO head").await),
+            "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN response_body TO head").await),
             _ => fails(&system, "INSERT ON attempts", sqlstate, "true").await,
         }
         let before = writes(dispatcher).await;
@@ -191,7 +191,7 @@ async fn an_error_of_the_server_parks_nothing_and_loses_nothing() {
         until("they cannot be recorded", SOON, || async { writes(dispatcher).await >= before + 4.0 }).await;
         assert_eq!(system.count("SELECT count(*) FROM deliveries WHERE state = 'pending'").await, EVENTS);
         match sqlstate {
-            "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN head TO answer_head").await),
+            "42703" => drop(system.sql("ALTER TABLE attempts RENAME COLUMN head TO response_body").await),
             _ => works_again(&system).await,
         }
         succeeded(&system, made).await;

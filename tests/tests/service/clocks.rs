@@ -134,7 +134,7 @@ async fn a_lease_of_the_outbox_ends_by_the_databases_clock() {
             system.sql(&format!("DELETE FROM {table}")).await;
         }
         history::held(&system, &webhook).await;
-        system.sql("UPDATE held_webhooks SET wake_at = '-infinity'").await;
+        system.sql("UPDATE held_webhooks SET release_at = '-infinity'").await;
         assert!(relay.jobs_release(10).await.unwrap().is_some(), "{ahead} s ahead");
         lease_lasts(&system, ahead).await;
     }

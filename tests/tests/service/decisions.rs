@@ -328,7 +328,7 @@ async fn a_rebuild_finds_the_rows_of_which_progress_needs_message_says_so() {
     let since = [Since::Nothing, Since::AttemptedBefore, Since::Attempted, Since::Made];
     let table = Table::of(every_place(&product3(&WebhookState::ALL, &places, &since)), |(state, ..)| state).await;
     put(&table, |(_, place, _): Variant| place).await;
-    let attempt = "INSERT INTO attempts (delivery_id, attempt, url, started_at, duration_us, outcome, answer_head) \
+    let attempt = "INSERT INTO attempts (delivery_id, attempt, url, started_at, duration_us, outcome, response_body) \
                    SELECT id, attempts, '', now() + interval '30 minutes', 0, '', '' FROM those";
     table.with(|(.., since)| since == Since::Attempted, attempt).await;
     table.with(|(.., since)| since == Since::AttemptedBefore, &attempt.replace('+', "-")).await;
@@ -416,13 +416,13 @@ async fn a_job_is_held_as_webhook_state_holds_says_with_the_greatest_number_of_i
     let rows = variants.into_iter().map(|variant| (Progress::NEW, variant)).collect();
     let table = Table::of(rows, |(state, ..)| state).await;
     for number in [1, 3] {
-        let hold = "INSERT INTO held_jobs (webhook_id, delivery_id, handed_out) SELECT webhook_id, id";
+        let hold = "INSERT INTO held_jobs (webhook_id, delivery_id, delivery_count) SELECT webhook_id, id";
         table.with(|(.., (before, _))| before == Some(number), &format!("{hold}, {number} FROM those")).await;
     }
-    let held = |(id, _, (state, reason, (_, handed_out))): &(DeliveryId, Progress, Variant)| Held {
+    let held = |(id, _, (state, reason, (_, delivery_count))): &(DeliveryId, Progress, Variant)| Held {
         webhook: webhook(*state),
         delivery: *id,
-        delivery_count: *handed_out,
+        delivery_count: *delivery_count,
         is_again: false,
         release: (*reason == HoldReason::Slow).then_some(ReleaseRate { batch: 1, pause: Duration::ZERO }),
     };
@@ -431,14 +431,14 @@ async fn a_job_is_held_as_webhook_state_holds_says_with_the_greatest_number_of_i
     let less = jobs.iter().map(|job| Held { delivery_count: job.delivery_count.saturating_sub(1), ..*job });
     let jobs: Vec<Held> = jobs.iter().copied().chain(less).collect();
     let is_held = table.ledger.jobs_hold(&jobs).await.unwrap();
-    let rows = table.system.sql("SELECT delivery_id::text, handed_out FROM held_jobs").await;
-    none(table.rows.iter().enumerate().filter_map(|(number, (id, _, (state, reason, (before, handed_out))))| {
+    let rows = table.system.sql("SELECT delivery_id::text, delivery_count FROM held_jobs").await;
+    none(table.rows.iter().enumerate().filter_map(|(number, (id, _, (state, reason, (before, delivery_count))))| {
         let row = rows.iter().find(|row| row.get::<_, &str>(0) == id.to_string());
         let row = row.map(|row| u32::from(row.get::<_, i16>(1).unsigned_abs()));
         let holds = state.holds(*reason);
-        let expected = (holds, holds, if holds { Some(before.unwrap_or(0).max(*handed_out)) } else { *before });
+        let expected = (holds, holds, if holds { Some(before.unwrap_or(0).max(*delivery_count)) } else { *before });
         let found = (is_held[number], is_held[number + table.rows.len()], row);
-        (found != expected).then_some((state, reason, before, handed_out, found, expected))
+        (found != expected).then_some((state, reason, before, delivery_count, found, expected))
     }));
 }
 
@@ -449,11 +449,11 @@ async fn a_held_job_of_an_active_webhook_is_due_now_and_in_the_outbox_with_the_g
     let variants = product3(&WebhookState::ALL, &[0, 2], &[None, Some(1), Some(3)]);
     let table = Table::of(every_place(&variants), |(state, ..)| state).await;
     for number in [0, 2] {
-        let hold = "INSERT INTO held_jobs (webhook_id, delivery_id, handed_out) SELECT webhook_id, id";
+        let hold = "INSERT INTO held_jobs (webhook_id, delivery_id, delivery_count) SELECT webhook_id, id";
         table.with(|(_, held, _): Variant| held == number, &format!("{hold}, {number} FROM those")).await;
     }
     for number in [1, 3] {
-        let promise = "INSERT INTO promised_jobs (delivery_id, leased_until, handed_out) SELECT id, now()";
+        let promise = "INSERT INTO promised_jobs (delivery_id, leased_until, delivery_count) SELECT id, now()";
         table.with(|(.., before)| before == Some(number), &format!("{promise}, {number} FROM those")).await;
     }
     let due = "INSERT INTO held_webhooks SELECT id, 1000000, now(), now() FROM webhooks";
@@ -466,7 +466,7 @@ async fn a_held_job_of_an_active_webhook_is_due_now_and_in_the_outbox_with_the_g
     table.became(|row, (state, ..)| row.due_now(NOW).filter(|_| is_active(state))).await;
     let jobs = |of: &dyn Fn(&Progress, Variant) -> Option<u32>| {
         let job = |(id, row, one): &(DeliveryId, Progress, Variant)| {
-            of(row, *one).map(|handed_out| Promised { job: next_job(*id, row), delivery_count: handed_out })
+            of(row, *one).map(|delivery_count| Promised { job: next_job(*id, row), delivery_count: delivery_count })
         };
         table.rows.iter().filter_map(job).collect::<HashSet<_>>()
     };

@@ -39,7 +39,7 @@ async fn with_dropped(system: &System, url: &str, count: usize, outcome: &str) -
     let tenant = Uuid::new_v4();
     let webhook = system.admin(tenant).await.create(url, &["quote.closed"]).await.id;
     history::dropped(system, tenant, &webhook, count).await;
-    let columns = "delivery_id, attempt, url, started_at, duration_us, outcome, answer_head";
+    let columns = "delivery_id, attempt, url, started_at, duration_us, outcome, response_body";
     system
         .sql(&format!(
             "INSERT INTO attempts ({columns}) SELECT id, n, '{url}', created_at, 1, CASE n WHEN 7 THEN '{outcome}' \
@@ -68,7 +68,7 @@ async fn dropped_deliveries_of_all_tenants_are_counted_and_recovered_by_outcome(
     let path = format!("/api/v1/webhooks/{deleted}/");
     assert_eq!(system.admin(gone).await.delete(&path).await.status, 204);
     let (_, cancelling) = with_dropped(&system, &receiver.url("/cancelling"), 6, "dns").await;
-    let task = "INSERT INTO webhook_tasks (webhook_id, leased_until)";
+    let task = "INSERT INTO cancellations (webhook_id, leased_until)";
     system.sql(&format!("{task} VALUES ('{cancelling}', now() + interval '1 hour')")).await;
     let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));
     let all = ["recover", "--from", &from, "--to", &to];
@@ -140,7 +140,7 @@ async fn a_webhook_with_a_running_recovery_is_named_and_skipped() {
     let (tenant, recovering) = with_dropped(&system, &receiver.url("/recovering"), 4, "dns").await;
     with_dropped(&system, &receiver.url("/free"), 6, "dns").await;
     // As if its next step were not due yet.
-    let running = "INSERT INTO recoveries (id, webhook_id, since, reached, leased_until)";
+    let running = "INSERT INTO recoveries (id, webhook_id, since, cursor, leased_until)";
     let row = format!("gen_random_uuid(), '{recovering}', now(), gen_random_uuid(), 'infinity'");
     system.sql(&format!("{running} VALUES ({row})")).await;
     let (from, to) = (ago(Duration::hours(1)), ago(Duration::ZERO));

@@ -40,7 +40,7 @@ async fn until_put_aside(system: &System, jobs: i64, most: usize) -> (usize, Pro
     loop {
         let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &variables));
         let ended = eventually("it dies, or puts the jobs aside", LONG, || async {
-            let parked = "SELECT count(*) FROM suspect_jobs WHERE parked_as = 'poison'";
+            let parked = "SELECT count(*) FROM suspect_jobs WHERE dead_reason = 'poison'";
             match (process.lock().await.has_ended().is_some(), system.count(parked).await) {
                 (true, _) => Some(true),
                 (false, parked) if parked == jobs && i64::from(dead(system).await) >= jobs => Some(false),
@@ -81,7 +81,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
     println!("put aside after {deaths} deaths");
     let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
     until("the innocent succeed", LONG, || async { system.count(done).await == INNOCENT as i64 }).await;
-    let parked = "SELECT count(*) FROM suspect_jobs WHERE parked_as = 'poison'";
+    let parked = "SELECT count(*) FROM suspect_jobs WHERE dead_reason = 'poison'";
     assert_eq!(system.count(parked).await, 2);
     wait_ready(survivor.ops).await;
     assert_eq!(survivor.terminate().await.code(), Some(0));
@@ -115,7 +115,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
     let id: String =
         system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);
     // A death between an outcome and the end of its note leaves the note behind, which means nothing any more.
-    let noted = "SELECT s.delivery_id::text, s.parked_as FROM suspect_jobs AS s JOIN deliveries AS d \
+    let noted = "SELECT s.delivery_id::text, s.dead_reason FROM suspect_jobs AS s JOIN deliveries AS d \
                      ON d.id = s.delivery_id AND d.state <> 'succeeded'";
     let noted: Vec<(String, Option<String>)> =
         system.sql(noted).await.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -179,7 +179,7 @@ async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
         metric(dispatcher.ops, "webhooks_attempts_in_flight").await == 0.0
     })
     .await;
-    let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE parked_as = 'panicked'").await;
+    let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE dead_reason = 'panicked'").await;
     assert_eq!(parked, 10);
     assert_eq!(dispatcher.terminate().await.code(), Some(0));
 }

@@ -124,7 +124,7 @@ impl Subscribed {
                     INSERT INTO events (occurred_at, id, tenant_id, event_type, body, received_at) \
                     SELECT at, event, '{tenant}', 'quote.closed', '{{}}', {came} FROM past \
                  ), attempt AS ( \
-                    INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, answer_head) \
+                    INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, response_body) \
                     SELECT id, 1, 'https://localhost/', at, at, 1000, 'success', '' FROM named \
                  ) INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts, created_at) \
                    SELECT id, '{webhook}', event, 'quote.closed', '{state}', 1, {came} FROM named"

@@ -76,9 +76,9 @@ impl Settled {
             ("suspect_jobs", format!("{delivery}, 1, now()")),
             ("requeued_jobs", format!("{delivery}, 2, now()")),
             ("held_webhooks", format!("'{webhook}', 1, now(), now() + interval '1 hour'")),
-            ("webhook_tasks", format!("'{webhook}', '{NIL}', now() + interval '1 hour'")),
+            ("cancellations", format!("'{webhook}', '{NIL}', now() + interval '1 hour'")),
             (
-                "recoveries (id, webhook_id, since, reached, finished_at)",
+                "recoveries (id, webhook_id, since, cursor, finished_at)",
                 format!("gen_random_uuid(), '{webhook}', now(), '{NIL}', now()"),
             ),
         ] {
@@ -209,8 +209,8 @@ async fn refuses(system: &System, leaves: &Settled) {
     let [webhook, _] = &leaves.webhooks;
     for (begin, end, words) in [
         (
-            format!("INSERT INTO webhook_tasks VALUES ('{webhook}', '{NIL}', now() + interval '1 hour')"),
-            format!("DELETE FROM webhook_tasks WHERE webhook_id = '{webhook}'"),
+            format!("INSERT INTO cancellations VALUES ('{webhook}', '{NIL}', now() + interval '1 hour')"),
+            format!("DELETE FROM cancellations WHERE webhook_id = '{webhook}'"),
             "still wait",
         ),
         (
@@ -267,7 +267,7 @@ async fn erases(
     let (code, _, err) = tenant(system, &["erase", &id]).await;
     assert!(code == 1 && err.contains("--yes"), "{err}");
     let mut rows = leaves.rows(system, deliveries, events).await;
-    rows.retain(|column, _| !column.starts_with("held_jobs") && !column.starts_with("webhook_tasks"));
+    rows.retain(|column, _| !column.starts_with("held_jobs") && !column.starts_with("cancellations"));
     assert!(is_full(&rows), "the cancellation has taken the held job and its own task, nothing else: {rows:?}");
 
     // Somebody else began, and was interrupted between two deliveries of one event. A job of the other comes then.
@@ -414,7 +414,7 @@ async fn a_stop_of_a_tenant_whose_webhooks_are_deleted_cancels_what_waits_only_w
     assert!((code, err.as_str()) == (0, "") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
     let (code, out, err) = tenant(&system, &["stop", &id]).await;
     assert!(code == 1 && err.contains("--yes") && out.contains("waiting deliveries of 1 webhook(s)"), "{out}{err}");
-    assert_eq!((waiting().await, system.count("SELECT count(*) FROM webhook_tasks").await), (3, 1));
+    assert_eq!((waiting().await, system.count("SELECT count(*) FROM cancellations").await), (3, 1));
     let (code, out, err) = tenant(&system, &["stop", &id, "--yes"]).await;
     assert!((code, err.as_str()) == (0, "") && out.contains("1 had been before"), "{out}{err}");
     assert_eq!(waiting().await, 0);
@@ -428,7 +428,7 @@ async fn a_stop_whose_steps_go_on_failing_says_so_and_ends() {
     // The second trigger has a failed step due again at once.
     for (name, table, body) in [
         ("fails", "deliveries", "RAISE 'the disk is broken'"),
-        ("is_due", "webhook_tasks", "NEW.leased_until := now(); RETURN NEW"),
+        ("is_due", "cancellations", "NEW.leased_until := now(); RETURN NEW"),
     ] {
         system
             .sql(&format!("CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; END $$"))

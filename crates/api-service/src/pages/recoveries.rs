@@ -94,7 +94,7 @@ pub(super) async fn progress(caller: Caller, Id(webhook): Id<WebhookId>, Id(id):
     let is_of_all_outcomes = recovery.outcomes.is_empty();
     let (states, outcomes) = (recovery.states.clone(), recovery.outcomes.clone());
     // Deliveries that the recovery has passed, or that came after its request, may be dropped again: it does not resend them.
-    let since = DeliveryId::from(recovery.reached).occurred_at().max(recovery.since);
+    let since = DeliveryId::from(recovery.cursor).occurred_at().max(recovery.since);
     let until = recovery.until.map_or(recovery.created_at, |until| until.min(recovery.created_at));
     let rest = NewRecovery { since, until: Some(until), states, outcomes };
     let left = match (&frame, recovery.finished_at) {

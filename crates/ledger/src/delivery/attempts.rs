@@ -48,7 +48,7 @@ batch_statement! {
         next_attempt_at: Option<OffsetDateTime> => Nullable<Timestamptz>,
         started_at: OffsetDateTime => Timestamptz, finished_at: OffsetDateTime => Timestamptz,
         duration_us: i64 => BigInt, bucket: i16 => SmallInt, outcome: String => Text, status: Option<i16> => Nullable<SmallInt>,
-        answer_head: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
+        response_body: Vec<u8> => Binary, error: Option<String> => Nullable<Text>,
         url: String => Text, signed_at: OffsetDateTime => Timestamptz,
     };
     include_str!("record_attempts.sql")
@@ -216,7 +216,7 @@ impl RecordAttempts {
         self.bucket.push(DurationBucket::of(answer.elapsed).number().into());
         self.outcome.push(answer.class.to_string());
         self.status.push(answer.status.and_then(|status| i16::try_from(status).ok()));
-        self.answer_head.push(answer.head.clone());
+        self.response_body.push(answer.head.clone());
         self.error.push(answer.error.clone());
     }
 }

@@ -12,13 +12,13 @@ use crate::{
 batch_statement! {
     ParkJobs -> (SqlUuid,);
     parked { delivery: Uuid => SqlUuid, reason: String => Text };
-    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, parked_as) SELECT delivery, 0, now(), reason FROM parked \
-      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = excluded.parked_as \
+    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, dead_reason) SELECT delivery, 0, now(), reason FROM parked \
+      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), dead_reason = excluded.dead_reason \
       RETURNING delivery_id"
 }
 
 const PARKED: &str = "SELECT delivery_id FROM suspect_jobs \
-     WHERE parked_as IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
+     WHERE dead_reason IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
 const HAS_ENDED: &str = "SELECT EXISTS ( \
        SELECT FROM deliveries WHERE id = $1 AND state NOT IN ('pending', 'retrying')) AS has_ended";
 const FORGET_MARKS: &str = "DELETE FROM suspect_jobs WHERE delivery_id = ANY ($1)";

@@ -36,7 +36,7 @@ pub struct ReleaseRate {
 
 batch_statement! {
     HoldJobs -> (Int4,);
-    job { number: i32 => Int4, webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, handed_out: i16 => SmallInt, is_again: bool => Bool };
+    job { number: i32 => Int4, webhook: Uuid => SqlUuid, delivery: Uuid => SqlUuid, batch: i32 => Int4, pause: f64 => Double, delivery_count: i16 => SmallInt, is_again: bool => Bool };
     include_str!("hold_jobs.sql")
 }
 
@@ -50,7 +50,7 @@ impl HoldJobs {
             batch: jobs.iter().map(|job| release(job).0).collect(),
             pause: jobs.iter().map(|job| release(job).1).collect(),
             is_again: jobs.iter().map(|job| job.is_again).collect(),
-            handed_out: jobs.iter().map(|job| i16::try_from(job.delivery_count).unwrap_or(i16::MAX)).collect(),
+            delivery_count: jobs.iter().map(|job| i16::try_from(job.delivery_count).unwrap_or(i16::MAX)).collect(),
         }
     }
 

@@ -4,7 +4,7 @@
 -- the broker.
 --
 -- Held jobs of an active webhook are published again `pause` seconds after the last time, `batch` at first. If one of them
--- has to be held again, fewer are published, `pause` seconds later. The row is locked in any case, for `wake_jobs.sql`.
+-- has to be held again, fewer are published, `pause` seconds later. The row is locked in any case, for `release_jobs.sql`.
 , known AS MATERIALIZED (
     SELECT id, is_active FROM webhooks WHERE id IN (SELECT webhook FROM job) AND deleted_at IS NULL
 )
@@ -19,19 +19,19 @@
     WHERE CASE WHEN known.is_active THEN job.batch > 0 ELSE known.id IN (SELECT id FROM paused) END
 )
 , held AS (
-    INSERT INTO held_jobs AS h (webhook_id, delivery_id, reason, handed_out)
-    SELECT webhook, delivery, CASE WHEN is_active THEN 'slow' ELSE 'paused' END, max(handed_out)
+    INSERT INTO held_jobs AS h (webhook_id, delivery_id, reason, delivery_count)
+    SELECT webhook, delivery, CASE WHEN is_active THEN 'slow' ELSE 'paused' END, max(delivery_count)
     FROM chosen GROUP BY webhook, delivery, is_active ORDER BY webhook, delivery
-    ON CONFLICT (webhook_id, delivery_id) DO UPDATE SET handed_out = excluded.handed_out
-    WHERE h.handed_out < excluded.handed_out
+    ON CONFLICT (webhook_id, delivery_id) DO UPDATE SET delivery_count = excluded.delivery_count
+    WHERE h.delivery_count < excluded.delivery_count
 )
-, waking AS (
-    INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at)
+, releasing AS (
+    INSERT INTO held_webhooks AS h (webhook_id, batch, released_at, release_at)
     SELECT webhook, min(batch), now(), now() + max(pause) * interval '1 second'
     FROM chosen WHERE is_active GROUP BY webhook ORDER BY webhook
     ON CONFLICT (webhook_id) DO UPDATE SET
         batch = greatest(excluded.batch, h.batch / 16),
-        wake_at = greatest(h.wake_at, h.woken_at + (excluded.wake_at - excluded.woken_at))
+        release_at = greatest(h.release_at, h.released_at + (excluded.release_at - excluded.released_at))
     WHERE EXISTS (SELECT FROM chosen WHERE webhook = h.webhook_id AND is_again)
 )
 SELECT number FROM chosen

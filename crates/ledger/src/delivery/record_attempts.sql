@@ -55,7 +55,7 @@
 
 -- Health (specification, section 2.3) is "inserted" in the same way, in the order of recording, and within a batch in the
 -- order in which attempts ended. A failing period begins with the first failure since the last success. It is over when a
--- success is recorded and no failure is known after the latest one: what administrators were told stands until then, also
+-- success is recorded and no failure is known after the latest one: the notices to administrators hold until then, also
 -- if a late success moves its begin. A late success begins none. Triggers make notices of its first drop and of its end.
 , ended AS (
     SELECT *, max(finished_at) FILTER (WHERE outcome = 'success') OVER (PARTITION BY webhook_id) AS success_at
@@ -69,49 +69,49 @@
         max(finished_at) FILTER (WHERE outcome <> 'success') AS failure_at,
         (array_agg(error ORDER BY finished_at DESC) FILTER (WHERE outcome <> 'success'))[1] AS failure,
         count(*) FILTER (WHERE is_dropped) AS drops,
-        (array_agg(delivery_id ORDER BY delivery_id) FILTER (WHERE is_dropped))[1] AS first_dropped
+        (array_agg(delivery_id ORDER BY delivery_id) FILTER (WHERE is_dropped))[1] AS first_dropped_id
     FROM ended GROUP BY webhook_id, success_at ORDER BY webhook_id
 )
 , shown AS (
     INSERT INTO webhook_health AS h (
-        webhook_id, last_success_at, failure_count, failing_since, last_failure_at, last_failure, dropped, last_dropped,
-        first_dropped
+        webhook_id, last_success_at, failure_count, failing_since, last_failure_at, last_failure, dropped, previous_dropped,
+        first_dropped_id
     )
     SELECT
         webhook_id, success_at, failures, failing_since, failure_at, failure,
         CASE WHEN success_at IS NULL OR failures > 0 THEN drops ELSE 0 END,
         CASE WHEN success_at IS NULL OR failures > 0 THEN 0 ELSE drops END,
-        first_dropped
+        first_dropped_id
     FROM health
     ON CONFLICT (webhook_id) DO UPDATE SET
         last_success_at = greatest(h.last_success_at, excluded.last_success_at),
         failure_count = CASE WHEN excluded.last_success_at IS NULL
             THEN least(h.failure_count::bigint + excluded.failure_count, 2147483647) ELSE excluded.failure_count END,
-        (failing_since, failing_notices, dropped, last_dropped) = (
+        (failing_since, failing_notices, dropped, previous_dropped) = (
             SELECT
                 CASE WHEN is_over THEN NULL
                     WHEN excluded.last_success_at IS NULL THEN coalesce(h.failing_since, excluded.failing_since)
                     ELSE coalesce(excluded.failing_since, h.last_failure_at) END,
                 CASE WHEN is_over THEN 0 ELSE h.failing_notices END,
                 CASE WHEN is_over THEN 0 ELSE lost END,
-                CASE WHEN is_over THEN lost ELSE h.last_dropped END
+                CASE WHEN is_over THEN lost ELSE h.previous_dropped END
             FROM (SELECT
                 excluded.failure_count = 0 AND greatest(h.last_success_at, excluded.last_success_at)
                     >= coalesce(greatest(h.last_failure_at, excluded.last_failure_at), '-infinity') AS is_over,
-                least(h.dropped::bigint + excluded.dropped + excluded.last_dropped, 2147483647) AS lost
+                least(h.dropped::bigint + excluded.dropped + excluded.previous_dropped, 2147483647) AS lost
             ) AS period
         ),
         last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at),
         last_failure = CASE WHEN excluded.last_failure_at >= coalesce(h.last_failure_at, '-infinity')
             THEN excluded.last_failure ELSE h.last_failure END,
-        first_dropped = CASE WHEN h.dropped = 0
-            THEN excluded.first_dropped ELSE least(h.first_dropped, excluded.first_dropped) END
+        first_dropped_id = CASE WHEN h.dropped = 0
+            THEN excluded.first_dropped_id ELSE least(h.first_dropped_id, excluded.first_dropped_id) END
 )
 
 , logged AS (
     INSERT INTO attempts
-        (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head, error)
-    SELECT delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head, error
+        (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, response_body, error)
+    SELECT delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, response_body, error
     FROM counted
 )
 

@@ -12,7 +12,7 @@ batch_statement! {
     MarkSuspects -> (SmallInt,);
     suspect { delivery: Uuid => SqlUuid, tries: i16 => SmallInt };
     "INSERT INTO suspect_jobs AS s (delivery_id, tries, marked_at) SELECT delivery, tries, now() FROM suspect \
-      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), parked_as = NULL, \
+      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), dead_reason = NULL, \
           tries = CASE WHEN s.marked_at < now() - interval '1 day' THEN excluded.tries \
                   ELSE greatest(s.tries, excluded.tries) END \
       RETURNING tries"
@@ -22,8 +22,8 @@ batch_statement! {
 batch_statement! {
     CountTries -> (SmallInt, Bool);
     suspect { delivery: Uuid => SqlUuid };
-    "SELECT CASE WHEN s.parked_as IS NULL THEN s.tries ELSE greatest(s.tries, 1::smallint) END, \
-            s.parked_as IS NOT DISTINCT FROM 'unrecorded' \
+    "SELECT CASE WHEN s.dead_reason IS NULL THEN s.tries ELSE greatest(s.tries, 1::smallint) END, \
+            s.dead_reason IS NOT DISTINCT FROM 'unrecorded' \
       FROM suspect CROSS JOIN LATERAL (SELECT * FROM suspect_jobs WHERE delivery_id = suspect.delivery LIMIT 1) AS s \
       WHERE s.marked_at >= now() - interval '1 day'"
 }
@@ -32,7 +32,7 @@ batch_statement! {
     ClearSuspects -> (SqlUuid,);
     cleared { delivery: Uuid => SqlUuid };
     "DELETE FROM suspect_jobs AS s USING cleared \
-      WHERE s.delivery_id = cleared.delivery AND s.parked_as IS NULL RETURNING s.delivery_id"
+      WHERE s.delivery_id = cleared.delivery AND s.dead_reason IS NULL RETURNING s.delivery_id"
 }
 
 impl Ledger {

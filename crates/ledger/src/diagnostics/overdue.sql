@@ -25,5 +25,5 @@ WHERE w.is_active
         SELECT FROM held_jobs AS h WHERE h.webhook_id = due.webhook_id AND h.delivery_id = due.id OFFSET 0
     )
     AND NOT EXISTS (
-        SELECT FROM suspect_jobs AS s WHERE s.delivery_id = due.id AND s.parked_as IS NOT NULL OFFSET 0
+        SELECT FROM suspect_jobs AS s WHERE s.delivery_id = due.id AND s.dead_reason IS NOT NULL OFFSET 0
     )

@@ -72,10 +72,10 @@ pub struct WebhookHeld {
     /// The time at which the first of these was held.
     pub oldest: Option<OffsetDateTime>,
     /// The time at which the next jobs of an active webhook are published.
-    pub wake_at: Option<OffsetDateTime>,
+    pub release_at: Option<OffsetDateTime>,
 }
 
-rows! { WebhookHeld { webhook_id, tenant_id, jobs, paused, oldest, wake_at } }
+rows! { WebhookHeld { webhook_id, tenant_id, jobs, paused, oldest, release_at } }
 
 /// Webhooks at work, held and failing.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ WITH these AS MATERIALIZED (
     )
     GROUP BY webhook_id ORDER BY count(*) DESC, webhook_id LIMIT $1
 )
-SELECT these.webhook_id, w.tenant_id, j.jobs, j.paused, j.oldest, n.wake_at
+SELECT these.webhook_id, w.tenant_id, j.jobs, j.paused, j.oldest, n.release_at
 FROM these
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, count(*) FILTER (WHERE reason = 'paused') AS paused, min(held_at) AS oldest
@@ -17,5 +17,5 @@ CROSS JOIN LATERAL (
     ) AS some_jobs
 ) AS j
 LEFT JOIN LATERAL (SELECT tenant_id FROM webhooks WHERE id = these.webhook_id) AS w ON true
-LEFT JOIN LATERAL (SELECT wake_at FROM held_webhooks WHERE webhook_id = these.webhook_id) AS n ON true
+LEFT JOIN LATERAL (SELECT release_at FROM held_webhooks WHERE webhook_id = these.webhook_id) AS n ON true
 ORDER BY these.seen DESC, these.webhook_id

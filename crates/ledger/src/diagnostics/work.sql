@@ -10,7 +10,7 @@ CROSS JOIN (
 ) AS notices
 CROSS JOIN (
     SELECT count(*) AS tasks, count(*) FILTER (WHERE leased_until < now() - interval '5 minutes') AS late
-    FROM (SELECT leased_until FROM webhook_tasks ORDER BY webhook_id LIMIT $1) AS t
+    FROM (SELECT leased_until FROM cancellations ORDER BY webhook_id LIMIT $1) AS t
 ) AS tasks
 CROSS JOIN (
     SELECT count(*) AS tasks,
@@ -30,7 +30,7 @@ CROSS JOIN (
     SELECT count(*) AS parked
     FROM (
         SELECT delivery_id FROM suspect_jobs
-        WHERE parked_as IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id LIMIT $1
+        WHERE dead_reason IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id LIMIT $1
     ) AS s
     CROSS JOIN LATERAL (SELECT state FROM deliveries WHERE id = s.delivery_id LIMIT 1) AS d
     WHERE d.state IN ('pending', 'retrying')

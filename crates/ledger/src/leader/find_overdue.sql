@@ -4,7 +4,7 @@
     WHERE w.is_active AND w.due < now()
         AND NOT EXISTS (SELECT FROM promised_jobs AS p WHERE p.delivery_id = w.id OFFSET 0)
         AND NOT EXISTS (
-            SELECT FROM suspect_jobs AS s WHERE s.delivery_id = w.id AND s.parked_as IS NOT NULL OFFSET 0
+            SELECT FROM suspect_jobs AS s WHERE s.delivery_id = w.id AND s.dead_reason IS NOT NULL OFFSET 0
         )
 )
 
@@ -28,7 +28,7 @@ LEFT JOIN (
         AND NOT EXISTS (
             SELECT FROM requeued_jobs AS r
             WHERE r.delivery_id = f.id AND r.attempt = d.attempts + 1
-                AND r.requeued_at + interval '1 hour' * (1 << least(r.times - 1, 5)) > now()
+                AND r.requeued_at + interval '1 hour' * (1 << least(r.requeue_count - 1, 5)) > now()
             OFFSET 0
         )
     LIMIT $4

@@ -88,7 +88,7 @@ rows! { Row {
 const REMEMBER: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, requeued_at) \
      SELECT delivery_id, attempt, now() FROM unnest($1::uuid[], $2::smallint[]) AS job(delivery_id, attempt) \
      ON CONFLICT (delivery_id) DO UPDATE SET attempt = excluded.attempt, requeued_at = excluded.requeued_at, \
-        times = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.times + 1, 100) ELSE 1 END";
+        requeue_count = CASE WHEN requeued_jobs.attempt = excluded.attempt THEN least(requeued_jobs.requeue_count + 1, 100) ELSE 1 END";
 
 impl Stream {
     /// The rows of a stream after the place ($1, $2), in its order. `until` is a further condition on the due time.

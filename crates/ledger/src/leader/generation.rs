@@ -18,7 +18,7 @@ pub struct Generation {
     /// The sentinel queue, which exists until the broker loses its disk. `None` until one is adopted.
     pub id: Option<Uuid>,
     /// The sentinel queue of the rebuild under way.
-    pub rebuilding: Option<Uuid>,
+    pub rebuild_id: Option<Uuid>,
     /// When that queue was declared: no job published since then is lost. `None` until then.
     pub rebuild_began_at: Option<OffsetDateTime>,
     /// The cursor of untried deliveries: each waiting one before it has a due time.
@@ -39,7 +39,7 @@ pub struct RebuildCursor {
 }
 
 rows! {
-    Generation { id, rebuilding, rebuild_began_at, indexed_before; rebuild }
+    Generation { id, rebuild_id, rebuild_began_at, indexed_before; rebuild }
     RebuildCursor { rebuild_due, rebuild_due_id, rebuild_untried }
 }
 
@@ -77,13 +77,13 @@ impl RebuildCursor {
     }
 }
 
-const READ: &str = "SELECT id, indexed_before, rebuilding, rebuild_began_at, rebuild_due, rebuild_due_id, rebuild_untried \
+const READ: &str = "SELECT id, indexed_before, rebuild_id, rebuild_began_at, rebuild_due, rebuild_due_id, rebuild_untried \
      FROM broker_generation";
-const PLAN: &str = "UPDATE broker_generation SET rebuilding = $1, rebuild_began_at = NULL";
+const PLAN: &str = "UPDATE broker_generation SET rebuild_id = $1, rebuild_began_at = NULL";
 const REACH: &str = "UPDATE broker_generation SET rebuild_began_at = $1, rebuild_due = $2, rebuild_due_id = $3, \
      rebuild_untried = $4";
-const FINISH: &str = "UPDATE broker_generation SET id = rebuilding, rebuilding = NULL, rebuild_began_at = NULL \
-     WHERE rebuilding IS NOT NULL";
+const FINISH: &str = "UPDATE broker_generation SET id = rebuild_id, rebuild_id = NULL, rebuild_began_at = NULL \
+     WHERE rebuild_id IS NOT NULL";
 
 impl Leader {
     /// Reads the generation.

@@ -7,7 +7,7 @@ WITH chunk AS MATERIALIZED (
 )
 , moved AS (
     UPDATE broker_generation SET indexed_before = coalesce((SELECT id FROM chunk ORDER BY id OFFSET {rows} - 1), $2)
-    WHERE rebuilding IS NULL
+    WHERE rebuild_id IS NULL
     RETURNING indexed_before
 )
 -- Locked in the order of ids, as recording attempts does. One that was attempted meanwhile has a due time.

@@ -76,7 +76,7 @@ const WALKS: [Walk; 11] = [
         key: &["delivery_id"],
         chunk: CHUNK,
         range: Range::All,
-        is_leftover: "t.marked_at < now() - interval '1 day' AND (t.parked_as IS NULL OR {NO_DELIVERY})",
+        is_leftover: "t.marked_at < now() - interval '1 day' AND (t.dead_reason IS NULL OR {NO_DELIVERY})",
     },
     // Lost-job detection enqueues an attempt again after a back-off of at most 32 hours.
     Walk {
@@ -127,7 +127,7 @@ const WALKS: [Walk; 11] = [
 /// Tables that something else keeps from growing for ever, each with the reason.
 const OTHERS: [(&str, &str); 9] = [
     ("webhook_stats", "after 90 days (`Leader::stats_clear`)"),
-    ("webhook_tasks", "when they are done"),
+    ("cancellations", "when they are done"),
     ("events", "by day"),
     ("deliveries", "by day"),
     ("attempts", "by day"),

@@ -18,7 +18,7 @@ use crate::{
 /// Rows that a step looks at.
 const ROWS: u16 = 1_000;
 
-const PASS: &str = "UPDATE broker_generation SET indexed_before = $2 WHERE indexed_before = $1 AND rebuilding IS NULL";
+const PASS: &str = "UPDATE broker_generation SET indexed_before = $2 WHERE indexed_before = $1 AND rebuild_id IS NULL";
 
 // The change of a step to the rows of deliveries.
 batch_statement! {

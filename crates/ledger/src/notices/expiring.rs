@@ -21,10 +21,10 @@ pub struct Expiring {
     /// Webhooks that were looked at.
     pub looked: i64,
     /// Notices that were added.
-    pub told: i64,
+    pub notified: i64,
 }
 
-rows! { Expiring { next, looked, told } }
+rows! { Expiring { next, looked, notified } }
 
 impl Leader {
     /// Looks at the next webhooks after `after` with held jobs. Adds the notice `webhook.expiring` where the day of the oldest
@@ -32,8 +32,9 @@ impl Leader {
     ///
     /// # Errors
     /// When the database does not answer. The step can be taken again.
-    pub async fn expiring_tell(&mut self, after: Uuid, age: Duration) -> Result<Expiring, LedgerError> {
-        let tell = sql(format!(include_str!("tell_expiring.sql"), rows = WEBHOOKS)).bind(after).bind(age.as_secs_f64());
-        self.run("expiring_tell", async |conn| tell.get_result(conn).await).await
+    pub async fn expiring_notify(&mut self, after: Uuid, age: Duration) -> Result<Expiring, LedgerError> {
+        let notify =
+            sql(format!(include_str!("notify_expiring.sql"), rows = WEBHOOKS)).bind(after).bind(age.as_secs_f64());
+        self.run("expiring_notify", async |conn| notify.get_result(conn).await).await
     }
 }

@@ -25,7 +25,7 @@ struct Taken {
     #[diesel(sql_type = SqlUuid)]
     delivery_id: Uuid,
     #[diesel(sql_type = SmallInt)]
-    handed_out: i16,
+    delivery_count: i16,
 }
 
 // Writes the rows of deliveries, as publishing their jobs does.
@@ -52,20 +52,19 @@ struct Ready {
 /// Deletes held jobs of a webhook. Locks them in the order in which jobs are held and released.
 pub(crate) const FORGET_HELD: &str = "DELETE FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY (ARRAY( \
        SELECT delivery_id FROM held_jobs WHERE webhook_id = $1 AND delivery_id = ANY ($2) ORDER BY delivery_id FOR UPDATE))";
-const LOCK_READY: &str =
-    "SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT $1 FOR UPDATE SKIP LOCKED";
+const LOCK_READY: &str = "SELECT webhook_id FROM held_webhooks WHERE release_at <= now() ORDER BY release_at LIMIT $1 FOR UPDATE SKIP LOCKED";
 const WEBHOOKS: i32 = 200;
 /// The next jobs of the webhook that comes next.
 const NEXT: &str = "SELECT h.webhook_id, h.delivery_id FROM ( \
-       SELECT webhook_id FROM held_webhooks WHERE wake_at <= now() ORDER BY wake_at LIMIT 1) AS w \
+       SELECT webhook_id FROM held_webhooks WHERE release_at <= now() ORDER BY release_at LIMIT 1) AS w \
      JOIN held_jobs AS h USING (webhook_id) ORDER BY h.webhook_id, h.delivery_id LIMIT $1";
 /// A webhook whose jobs cannot be published comes after all others.
-const POSTPONE: &str = "UPDATE held_webhooks SET wake_at = now() + interval '10 seconds' WHERE webhook_id = $1";
+const POSTPONE: &str = "UPDATE held_webhooks SET release_at = now() + interval '10 seconds' WHERE webhook_id = $1";
 
-const RELEASE: &str = include_str!("wake_jobs.sql");
+const RELEASE: &str = include_str!("release_jobs.sql");
 /// Makes the held jobs of a webhook due, at the highest rate.
-const RELEASE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, woken_at, wake_at) VALUES ($1, 1000000, now(), now()) \
-     ON CONFLICT (webhook_id) DO UPDATE SET wake_at = now()";
+const RELEASE_ALL: &str = "INSERT INTO held_webhooks AS h (webhook_id, batch, released_at, release_at) VALUES ($1, 1000000, now(), now()) \
+     ON CONFLICT (webhook_id) DO UPDATE SET release_at = now()";
 
 impl Ledger {
     /// Releases held jobs that are due, of active webhooks, the oldest of each first, at most `per_second` of one webhook
@@ -136,9 +135,11 @@ impl Ledger {
                 let release = diesel::sql_query(RELEASE).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
                 let rows: Vec<Taken> = release.load(conn).await?;
                 let taken: Vec<Uuid> = rows.iter().map(|row| row.delivery_id).collect();
-                let handed_out: HashMap<Uuid, i16> = rows.iter().map(|row| (row.delivery_id, row.handed_out)).collect();
+                let delivery_counts: HashMap<Uuid, i16> =
+                    rows.iter().map(|row| (row.delivery_id, row.delivery_count)).collect();
                 let waiting = due_now(conn, &taken).await?;
-                let batch = add_leased(conn, &waiting, |id| handed_out.get(id).copied().unwrap_or_default()).await?;
+                let batch =
+                    add_leased(conn, &waiting, |id| delivery_counts.get(id).copied().unwrap_or_default()).await?;
                 Ok(Some(Step { deliveries: waiting.len(), batch: Some(batch) }))
             })
             .await

@@ -8,4 +8,4 @@
 )
 UPDATE promised_jobs AS p SET leased_until = now() + (SELECT seconds FROM lease) * interval '1 second'
 FROM due WHERE p.delivery_id = due.delivery_id
-RETURNING p.delivery_id, p.leased_until, p.handed_out
+RETURNING p.delivery_id, p.leased_until, p.delivery_count

@@ -41,7 +41,7 @@ pub struct Running {
 
 rows! { Running { cancel, wake, recover } }
 
-const COUNT: &str = "SELECT (SELECT count(*) FROM webhook_tasks) AS cancel, \
+const COUNT: &str = "SELECT (SELECT count(*) FROM cancellations) AS cancel, \
             (SELECT count(*) FROM held_webhooks) AS wake, \
             (SELECT count(*) FROM recoveries WHERE finished_at IS NULL) AS recover";
 

@@ -30,13 +30,13 @@ struct Leased {
     tenant_id: Uuid,
     webhook_id: Uuid,
     created_at: OffsetDateTime,
-    reached: Uuid,
+    cursor: Uuid,
     states: Vec<String>,
     outcomes: Vec<String>,
     until: Option<OffsetDateTime>,
 }
 
-rows! { Leased { id, tenant_id, webhook_id, created_at, reached, states, outcomes, until } }
+rows! { Leased { id, tenant_id, webhook_id, created_at, cursor, states, outcomes, until } }
 
 struct Candidate {
     id: Uuid,
@@ -54,7 +54,7 @@ const NEXT: &str = "SELECT r.id, w.tenant_id FROM recoveries AS r JOIN webhooks 
      WHERE r.finished_at IS NULL AND r.leased_until <= now() \
      ORDER BY w.tenant_id <= $1, w.tenant_id, r.leased_until LIMIT 1 FOR UPDATE OF r SKIP LOCKED";
 
-const GO_ON: &str = "UPDATE recoveries SET reached = $2, resent = resent + $3, \
+const GO_ON: &str = "UPDATE recoveries SET cursor = $2, resent = resent + $3, \
        finished_at = CASE WHEN $4 THEN now() END, leased_until = now() + $5 * interval '1 second' \
      WHERE id = $1 AND finished_at IS NULL";
 
@@ -76,7 +76,7 @@ impl Ledger {
     ) -> Result<Option<Step>, LedgerError> {
         let lease = sql(format!(
             "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ({NEXT}) AS next WHERE r.id = next.id \
-             RETURNING r.id, next.tenant_id, r.webhook_id, r.created_at, r.reached, r.states, r.outcomes, r.until"
+             RETURNING r.id, next.tenant_id, r.webhook_id, r.created_at, r.cursor, r.states, r.outcomes, r.until"
         ))
         .bind(turn.map_or(Uuid::nil(), TenantId::as_uuid));
         let leased: Option<Leased> =
@@ -95,7 +95,7 @@ impl Ledger {
                 let wanted: Vec<Uuid> = candidates.iter().filter(|one| one.is_wanted).map(|one| one.id).collect();
                 let mut found = leased.unsuccessful(conn, &wanted, most).await?;
                 let is_full = found.len() == usize::from(most);
-                let reached =
+                let cursor =
                     if is_full { found.last().map(|(id, _)| *id) } else { candidates.last().map(|one| one.id) };
                 found = with_their_bodies(conn, found).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
@@ -104,7 +104,7 @@ impl Ledger {
                 let is_finished = !is_full && candidates.len() < usize::from(looked_at);
                 sql(GO_ON)
                     .bind(leased.id)
-                    .bind(reached.unwrap_or(leased.reached))
+                    .bind(cursor.unwrap_or(leased.cursor))
                     .bind(i32::try_from(ids.len()).unwrap_or_default())
                     .bind(is_finished)
                     .bind(pause.as_secs_f64())
@@ -138,7 +138,7 @@ impl Leased {
         sql(include_str!("find_recoverable.sql"))
             .bind(self.webhook_id)
             .bind(&self.states)
-            .bind(self.reached.max(first))
+            .bind(self.cursor.max(first))
             .bind(end_of_ids(self.until))
             .bind(i64::from(most))
             .bind(&self.outcomes)

@@ -31,7 +31,7 @@ const OF_DELIVERIES: [&str; 4] = ["attempts", "promised_jobs", "suspect_jobs", "
 const OF_WEBHOOKS: [&str; 7] = [
     "held_jobs",
     "unsuccessful_deliveries",
-    "webhook_tasks",
+    "cancellations",
     "held_webhooks",
     "webhook_health",
     "webhook_stats",

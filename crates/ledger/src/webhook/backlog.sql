@@ -4,7 +4,7 @@
 SELECT
     w.id AS webhook_id, least(retrying.count + held.count, $2) AS waiting,
     dropped.count AS dropped, skipped.count AS skipped, retrying.next_attempt_at,
-    EXISTS (SELECT FROM webhook_tasks AS t WHERE t.webhook_id = w.id) AS is_cancelling,
+    EXISTS (SELECT FROM cancellations AS t WHERE t.webhook_id = w.id) AS is_cancelling,
     EXISTS (SELECT FROM held_webhooks AS h WHERE h.webhook_id = w.id) AS is_queued
 FROM unnest($1) AS w(id)
 CROSS JOIN LATERAL (

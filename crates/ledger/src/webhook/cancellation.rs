@@ -20,7 +20,7 @@ use crate::{
         tasks::{AFTER_FAILURE, STEP_LEASE, STEP_LOCKS, Step},
     },
     statement::sql,
-    tables::{webhook_tasks, webhooks},
+    tables::{cancellations, webhooks},
     webhook::of,
 };
 
@@ -44,10 +44,10 @@ pub(crate) const END_RECOVERIES: &str =
 const LOOK_AT: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
      FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
 // A step under way is waited for: it has locked the row. Whatever its cursor has passed is looked at again.
-const BEGIN_CANCELLATION: &str = "INSERT INTO webhook_tasks AS t (webhook_id, until) VALUES ($1, $2) \
+const BEGIN_CANCELLATION: &str = "INSERT INTO cancellations AS t (webhook_id, until) VALUES ($1, $2) \
      ON CONFLICT (webhook_id) DO UPDATE SET cursor = '00000000-0000-0000-0000-000000000000', \
        until = excluded.until, leased_until = excluded.leased_until";
-const GO_ON: &str = "UPDATE webhook_tasks SET cursor = $2, leased_until = now() + $3 * interval '1 second' \
+const GO_ON: &str = "UPDATE cancellations SET cursor = $2, leased_until = now() + $3 * interval '1 second' \
      WHERE webhook_id = $1";
 
 impl Ledger {
@@ -89,8 +89,8 @@ impl Ledger {
         pause: Duration,
     ) -> Result<Option<Step>, LedgerError> {
         let lease = sql(format!(
-            "UPDATE webhook_tasks AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
-               SELECT webhook_id FROM webhook_tasks WHERE leased_until <= now() \
+            "UPDATE cancellations AS t SET leased_until = now() + {STEP_LEASE} FROM ( \
+               SELECT webhook_id FROM cancellations WHERE leased_until <= now() \
                  AND ($1 IS NULL OR webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) \
                ORDER BY leased_until LIMIT 1 FOR UPDATE SKIP LOCKED \
              ) AS next WHERE t.webhook_id = next.webhook_id RETURNING t.webhook_id"
@@ -100,7 +100,7 @@ impl Ledger {
             self.run("cancellation_step", async |conn| lease.value(conn).await.optional()).await?;
         let Some(webhook_id) = leased else { return Ok(None) };
         // A process that is still at a step after its lease has ended has locked the task.
-        let row = webhook_tasks::table.find(webhook_id).select((webhook_tasks::cursor, webhook_tasks::until));
+        let row = cancellations::table.find(webhook_id).select((cancellations::cursor, cancellations::until));
         let lock = row.for_update().skip_locked();
         let step = self.run("cancellation_step", async |conn| {
             conn.transaction(async |conn| {
@@ -114,7 +114,7 @@ impl Ledger {
                         go_on.bind(pause.as_secs_f64()).execute(conn).await?;
                     }
                     None => {
-                        diesel::delete(webhook_tasks::table.find(webhook_id)).execute(conn).await?;
+                        diesel::delete(cancellations::table.find(webhook_id)).execute(conn).await?;
                     }
                 }
                 Ok(step)
@@ -122,8 +122,8 @@ impl Ledger {
             .await
         });
         let soon = sql(format!(
-            "UPDATE webhook_tasks AS t SET leased_until = now() + {AFTER_FAILURE} FROM ( \
-               SELECT webhook_id FROM webhook_tasks WHERE webhook_id = $1 FOR UPDATE SKIP LOCKED \
+            "UPDATE cancellations AS t SET leased_until = now() + {AFTER_FAILURE} FROM ( \
+               SELECT webhook_id FROM cancellations WHERE webhook_id = $1 FOR UPDATE SKIP LOCKED \
              ) AS free WHERE t.webhook_id = free.webhook_id"
         ));
         let soon = soon.bind(webhook_id);
@@ -134,7 +134,7 @@ impl Ledger {
 /// Whether deliveries of this webhook are being cancelled: because it is deleted, or because that was asked for.
 #[diesel::dsl::auto_type(no_type_alias)]
 pub(crate) fn cancelling(webhook: Uuid) -> _ {
-    webhook_tasks::table.filter(webhook_tasks::webhook_id.eq(webhook))
+    cancellations::table.filter(cancellations::webhook_id.eq(webhook))
 }
 
 /// The same, for a caller that has locked the webhook: nobody asks for a cancellation meanwhile, but one may end.

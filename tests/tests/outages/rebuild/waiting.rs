@@ -78,7 +78,7 @@ async fn interrupted(is_lost_again: bool) -> f64 {
     system.lose_generation().await;
     system
         .sql(&format!(
-            "UPDATE broker_generation SET rebuilding = '{candidate}', rebuild_began_at = now(), \
+            "UPDATE broker_generation SET rebuild_id = '{candidate}', rebuild_began_at = now(), \
                  (rebuild_due, rebuild_due_id) = ({due} OFFSET 19 LIMIT 1), \
                  rebuild_untried = ({untried} OFFSET 19 LIMIT 1)",
             untried = "SELECT id FROM deliveries WHERE next_attempt_at IS NULL ORDER BY id DESC",

@@ -252,7 +252,7 @@ async fn leader_steps(system: &System) {
             9 => drop(leader.overdue_find(Stream::Due, latest, STEP, (Some(now), 10)).await.unwrap()),
             2 => {
                 let (after, again_after) = (Duration::from_secs(3600), vec![Duration::from_secs(86_400)]);
-                leader.failing_tell(&FailingThresholds { after, attempts: 10, again_after }).await.unwrap();
+                leader.failing_notify(&FailingThresholds { after, attempts: 10, again_after }).await.unwrap();
                 leader.stats_clear().await.unwrap();
             }
             3 => drop(leader.leftovers_clear(now - keep).await.unwrap()),

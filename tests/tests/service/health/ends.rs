@@ -14,7 +14,7 @@ async fn counters_stop_at_the_end_of_their_type_and_all_attempts_are_recorded() 
     let neighbour = one.of_another_webhook().await;
     one.record(&[one.attempt(Status, 1).await]).await;
     for change in [
-        "webhook_health SET failure_count = 2147483646, dropped = 2147483647, last_dropped = 2147483647",
+        "webhook_health SET failure_count = 2147483646, dropped = 2147483647, previous_dropped = 2147483647",
         "webhook_stats SET attempts = 2147483646, dropped = 2147483647",
     ] {
         system.sql(&format!("UPDATE {change} WHERE webhook_id = '{}'", one.webhook)).await;

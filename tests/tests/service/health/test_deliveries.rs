@@ -32,7 +32,7 @@ async fn of_a_batch_with_tests_only_the_other_attempts_count() {
     }
     // The notice names the first dropped delivery: a test is none of these.
     assert_eq!(count("dropped::bigint FROM webhook_health").await, 1);
-    let first = format!("count(*) FILTER (WHERE first_dropped = '{}') FROM webhook_health", failure.id);
+    let first = format!("count(*) FILTER (WHERE first_dropped_id = '{}') FROM webhook_health", failure.id);
     assert_eq!(count(&first).await, 1);
     assert_eq!(records.logged(&system).await, 4, "each of them is logged");
 

@@ -152,7 +152,9 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
     system.stop(Service::Api).await;
     made(&system, tenant, &webhook.id, 2, "'pending'").await;
     held(&system, &webhook.id).await;
-    system.sql("UPDATE held_webhooks SET batch = 1600, woken_at = now(), wake_at = now() + interval '1 hour'").await;
+    system
+        .sql("UPDATE held_webhooks SET batch = 1600, released_at = now(), release_at = now() + interval '1 hour'")
+        .await;
     let delivery: Uuid = system
         .sql(
             "DELETE FROM held_jobs WHERE delivery_id = (SELECT min(delivery_id::text)::uuid FROM held_jobs) \
@@ -164,10 +166,10 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
         .unwrap();
     system.start(Service::Api).await;
     system.admin(tenant).await.set_active(&webhook.id, true).await;
-    let early = "SELECT count(*) FROM held_webhooks WHERE wake_at < now() + interval '30 minutes'";
+    let early = "SELECT count(*) FROM held_webhooks WHERE release_at < now() + interval '30 minutes'";
     assert_eq!(system.count(early).await, 0, "it was active already");
     system.stop(Service::Api).await;
-    system.sql("UPDATE held_webhooks SET wake_at = woken_at + interval '1 second'").await;
+    system.sql("UPDATE held_webhooks SET release_at = released_at + interval '1 second'").await;
     let webhook: Uuid = webhook.id.parse().unwrap();
     let release = ReleaseRate { batch: 1, pause: Duration::from_secs(3) };
     let hold = async |is_again| {
@@ -179,7 +181,8 @@ async fn a_job_that_has_to_be_held_again_lets_fewer_others_come_back() {
             release: Some(release),
         };
         system.ledger_as("holds", 1).jobs_hold(&[job]).await.unwrap();
-        let row = system.sql("SELECT batch, extract(epoch FROM wake_at - woken_at)::integer FROM held_webhooks").await;
+        let row =
+            system.sql("SELECT batch, extract(epoch FROM release_at - released_at)::integer FROM held_webhooks").await;
         (row[0].get::<_, i32>(0), row[0].get::<_, i32>(1))
     };
     assert_eq!(hold(false).await, (1600, 1), "a new job says nothing of those that come back");
@@ -204,9 +207,9 @@ async fn while_no_dispatcher_runs_jobs_stay_held() {
     let queue = system.names.slow();
     until("the queue is crowded", LONG, || async { system.upstream.ready(&queue).await > 1_000 }).await;
     // As if much time had passed.
-    let waiting = "UPDATE held_webhooks SET wake_at = now(), batch = 1000000 RETURNING webhook_id";
+    let waiting = "UPDATE held_webhooks SET release_at = now(), batch = 1000000 RETURNING webhook_id";
     assert_eq!(system.sql(waiting).await.len(), 2, "both have held jobs");
-    let looks = async || system.count("SELECT count(*) FROM held_webhooks WHERE wake_at <= now()").await;
+    let looks = async || system.count("SELECT count(*) FROM held_webhooks WHERE release_at <= now()").await;
     let begun = Instant::now();
     while begun.elapsed() < SEVERAL_LOOKS {
         assert_eq!(looks().await, 2, "nobody publishes more");
@@ -226,7 +229,7 @@ async fn a_job_that_was_held_keeps_the_number_of_its_deliveries_when_another_rel
     system.stop(Service::Api).await;
     made(&system, tenant, &webhook, 1, "'pending'").await;
     held(&system, &webhook).await;
-    system.sql("UPDATE held_jobs SET handed_out = 3").await;
+    system.sql("UPDATE held_jobs SET delivery_count = 3").await;
     assert!(system.ledger_as("dies", 1).jobs_release(10).await.unwrap().is_some());
     system.sql("UPDATE promised_jobs SET leased_until = now()").await;
     system.start(Service::Api).await;
@@ -248,7 +251,7 @@ async fn more_jobs_than_a_statement_has_parameters_are_released_together() {
     let webhooks = join_all(webhooks).await;
     system.stop(Service::Api).await;
     let now = DeliveryId::bound_at(OffsetDateTime::now_utc());
-    for (webhook, (jobs, wake_at)) in webhooks.iter().zip([(OF_OTHER, "-infinity"), (OF_ONE, "epoch")]) {
+    for (webhook, (jobs, release_at)) in webhooks.iter().zip([(OF_OTHER, "-infinity"), (OF_ONE, "epoch")]) {
         let webhook = &webhook.id;
         let add = format!(
             "WITH made AS ( \
@@ -256,7 +259,7 @@ async fn more_jobs_than_a_statement_has_parameters_are_released_together() {
                SELECT derived_id('{now}', i::text::bytea), '{webhook}', gen_random_uuid(), 'quote.closed' \
                FROM generate_series({jobs}, {jobs} * 2 - 1) AS i RETURNING webhook_id, id \
              ), held AS (INSERT INTO held_jobs (webhook_id, delivery_id) SELECT webhook_id, id FROM made) \
-             INSERT INTO held_webhooks VALUES ('{webhook}', {jobs}, '{wake_at}', '{wake_at}')"
+             INSERT INTO held_webhooks VALUES ('{webhook}', {jobs}, '{release_at}', '{release_at}')"
         );
         system.sql(&add).await;
     }

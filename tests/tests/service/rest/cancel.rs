@@ -35,7 +35,7 @@ fn of(tenant: Uuid) -> String {
 }
 
 async fn tasks_end(system: &System, tenant: Uuid) {
-    let tasks = format!("SELECT count(*) FROM webhook_tasks WHERE {}", of(tenant));
+    let tasks = format!("SELECT count(*) FROM cancellations WHERE {}", of(tenant));
     until("the tasks end", SOON, || async { system.count(&tasks).await == 0 }).await;
 }
 
@@ -70,7 +70,7 @@ async fn what_waits_is_cancelled_in_steps_and_what_was_made_later_stays() {
 
     drop(hold);
     // The step may have given up the lock.
-    system.sql("UPDATE webhook_tasks SET leased_until = now()").await;
+    system.sql("UPDATE cancellations SET leased_until = now()").await;
     tasks_end(&system, tenant).await;
     assert_eq!(in_state(&system, tenant, "cancelled").await, WAITING);
     assert_eq!((in_state(&system, tenant, "dropped").await, in_state(&system, tenant, "retrying").await), (3, 0));
@@ -103,7 +103,7 @@ async fn refuses_what_it_would_cancel(api: &Api, webhook: &str) {
 async fn almost_done(system: &System, webhook: &str) {
     system
         .sql(&format!(
-            "INSERT INTO webhook_tasks (webhook_id, cursor, leased_until, until) VALUES \
+            "INSERT INTO cancellations (webhook_id, cursor, leased_until, until) VALUES \
              ('{webhook}', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 'infinity', now() - interval '1 hour')"
         ))
         .await;

@@ -55,7 +55,7 @@ async fn each_webhook_has_a_delivery_or_a_reason() {
     let subscribed = json!({"events": ["quote.accepted", "quote.closed"]});
     assert_eq!(api.patch(&format!("/api/v1/webhooks/{later}/"), &subscribed).await.status, 200);
     let young = create(URL, &["quote.closed"]).await;
-    until("what waited is cancelled", SOON, || async { system.count("SELECT count(*) FROM webhook_tasks").await == 0 })
+    until("what waited is cancelled", SOON, || async { system.count("SELECT count(*) FROM cancellations").await == 0 })
         .await;
     // As if the deletion's steps had not come to it yet.
     let unmarked = "UPDATE deliveries SET state = 'retrying', next_attempt_at = now() WHERE webhook_id";

@@ -166,11 +166,11 @@ async fn of_states(system: &System) -> Problems {
     let cancelling = admin().await;
     let waiting = cancelling.create(URL, QUOTES).await.id;
     // As if the next step of a cancellation were not due yet.
-    let task = "INSERT INTO webhook_tasks (webhook_id, leased_until, until)";
+    let task = "INSERT INTO cancellations (webhook_id, leased_until, until)";
     system.sql(&format!("{task} VALUES ('{waiting}', 'infinity', now())")).await;
     let recovering = admin().await;
     let recovered = recovering.create(URL, QUOTES).await.id;
-    let running = "INSERT INTO recoveries (id, webhook_id, since, states, reached, leased_until)";
+    let running = "INSERT INTO recoveries (id, webhook_id, since, states, cursor, leased_until)";
     let id = Uuid::now_v7();
     system.sql(&format!("{running} VALUES ('{id}', '{recovered}', now(), '{{dropped}}', '{id}', 'infinity')")).await;
     let recover = json!({"since": "2026-01-01T00:00:00Z"});

@@ -32,7 +32,7 @@ async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() 
     let nine = "SELECT id FROM deliveries ORDER BY id OFFSET 2 LIMIT 9";
     system.sql(&format!("UPDATE deliveries SET created_at = now() + interval '1 hour' WHERE id IN ({nine})")).await;
     let id = Uuid::now_v7();
-    let columns = "id, webhook_id, since, states, reached";
+    let columns = "id, webhook_id, since, states, cursor";
     let begin = format!("'{id}', '{webhook}', now() - interval '20 days', '{{dropped}}', '{}'", Uuid::nil());
     system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
     let ledger = system.ledger_as("steps", 1);
@@ -202,7 +202,7 @@ async fn recoveries_of_two_tenants_take_turns() {
     let (many, one) = (Uuid::new_v4(), Uuid::new_v4());
     for tenant in [many, many, many, one] {
         let webhook = history::webhook_row(&system, tenant, 3, "'dropped'").await;
-        let columns = "id, webhook_id, since, reached";
+        let columns = "id, webhook_id, since, cursor";
         let begin = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
         system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
     }

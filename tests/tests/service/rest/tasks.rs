@@ -36,7 +36,7 @@ pub(crate) async fn hold_pending(system: &System, webhook: &str, order: &str) ->
 }
 
 async fn tasks(system: &System) -> i64 {
-    system.count("SELECT (SELECT count(*) FROM webhook_tasks) + (SELECT count(*) FROM held_webhooks)").await
+    system.count("SELECT (SELECT count(*) FROM cancellations) + (SELECT count(*) FROM held_webhooks)").await
 }
 
 async fn all_cancelled(system: &System) {
@@ -91,7 +91,7 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
     assert_eq!((system.count(cancelled).await, tasks(&system).await), (before, 1));
     drop(hold);
     // As if the lease of the failed step had ended.
-    system.sql("UPDATE webhook_tasks SET leased_until = now()").await;
+    system.sql("UPDATE cancellations SET leased_until = now()").await;
     let again = system.start(Service::Api).await;
     all_cancelled(&system).await;
     let done = metric(again, r#"webhooks_task_deliveries_total{task="cancel"}"#).await;
@@ -194,7 +194,7 @@ async fn is_deleted_in_the_middle(system: &System) {
         paused.rows("deliveries WHERE state IN ('pending', 'retrying')").await == 0
     })
     .await;
-    until("the deletion ends", SOON, || async { paused.rows("webhook_tasks WHERE true").await == 0 }).await;
+    until("the deletion ends", SOON, || async { paused.rows("cancellations WHERE true").await == 0 }).await;
     assert_eq!(paused.rows("held_jobs WHERE true").await, 0);
     let sent = paused.receiver.received_once().len();
     let succeeded = paused.rows("deliveries WHERE state = 'succeeded'").await;
@@ -231,9 +231,9 @@ async fn an_activation_outlives_a_step_that_is_taken_back() {
 async fn due_steps(system: &System) {
     let state = "CASE i WHEN 1 THEN 'pending' ELSE 'dropped' END";
     let webhook = history::webhook_row(system, Uuid::new_v4(), 2, state).await;
-    system.sql(&format!("INSERT INTO webhook_tasks (webhook_id) VALUES ('{webhook}')")).await;
+    system.sql(&format!("INSERT INTO cancellations (webhook_id) VALUES ('{webhook}')")).await;
     let recovery = format!("gen_random_uuid(), '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
-    system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, reached) VALUES ({recovery})")).await;
+    system.sql(&format!("INSERT INTO recoveries (id, webhook_id, since, cursor) VALUES ({recovery})")).await;
 }
 
 /// Has a step of `table` fail over a lock, and somebody else lock its row before it is made due again. Returns whether the
@@ -278,7 +278,7 @@ async fn a_step_that_gives_up_a_lock_is_due_again_within_seconds() {
     let keep = Duration::from_secs(30 * 86_400);
     assert!(ledger.cancellation_step(None, Duration::ZERO).await.is_err());
     assert!(ledger.recovery_step(10, Duration::ZERO, keep, &mut None).await.is_err());
-    for table in ["webhook_tasks", "recoveries"] {
+    for table in ["cancellations", "recoveries"] {
         let due = format!("SELECT extract(epoch FROM leased_until - now())::bigint FROM {table}");
         let due = system.count(&due).await;
         assert!((1..=5).contains(&due), "{table}: in {due} s");

@@ -18,9 +18,9 @@ const NOTICES: &str = "SELECT count(*) FROM notices WHERE notice_type = 'webhook
 async fn tell(leader: &mut Leader) -> i64 {
     let (mut next, mut told) = (Some(Uuid::nil()), 0);
     while let Some(after) = next {
-        let step = leader.expiring_tell(after, KEEP + DAY).await.unwrap();
+        let step = leader.expiring_notify(after, KEEP + DAY).await.unwrap();
         assert!(step.looked <= 1_000);
-        (next, told) = (step.next, told + step.told);
+        (next, told) = (step.next, told + step.notified);
     }
     told
 }
@@ -108,10 +108,10 @@ async fn of_each_webhook_one_held_job_is_looked_at_and_a_day_that_is_about_to_go
     let many = "FROM generate_series(1, 1500) AS w CROSS JOIN generate_series(1, 20)";
     system.sql(&format!("INSERT INTO held_jobs (webhook_id, delivery_id) SELECT {others} {many}")).await;
     held(&system, &last, LATER).await;
-    let step = leader.expiring_tell(Uuid::nil(), KEEP + DAY).await.unwrap();
-    assert_eq!((step.looked, step.told), (1_000, 0));
-    let rest = leader.expiring_tell(step.next.unwrap(), Duration::ZERO).await.unwrap();
-    assert_eq!((rest.looked, rest.told, rest.next), (501, 1, None));
+    let step = leader.expiring_notify(Uuid::nil(), KEEP + DAY).await.unwrap();
+    assert_eq!((step.looked, step.notified), (1_000, 0));
+    let rest = leader.expiring_notify(step.next.unwrap(), Duration::ZERO).await.unwrap();
+    assert_eq!((rest.looked, rest.notified, rest.next), (501, 1, None));
     let at_once = "SELECT count(*) FROM notices WHERE (details ->> 'cancelled_after')::timestamptz \
                        BETWEEN created_at - interval '1 s' AND created_at + interval '1 s'";
     assert_eq!((system.count(at_once).await, rows(&system, "held_jobs").await), (1, 30_003));

@@ -44,7 +44,7 @@ async fn fill(system: &System, webhook: &str) {
             vec![format!("{waiting}, now() - interval '2 days'"), format!("{gone}, now() - interval '2 days'")],
         ),
         (
-            "suspect_jobs (delivery_id, tries, marked_at, parked_as)",
+            "suspect_jobs (delivery_id, tries, marked_at, dead_reason)",
             vec![
                 // This job is parked among the dead ones, and its delivery waits for it.
                 format!("{waiting}, 0, now() - interval '40 days', 'poison'"),
@@ -58,7 +58,7 @@ async fn fill(system: &System, webhook: &str) {
             vec![format!("{waiting}, 1, now() - interval '2 days'"), format!("{ended}, 1, now() - interval '4 days'")],
         ),
         (
-            "recoveries (id, webhook_id, since, reached, finished_at)",
+            "recoveries (id, webhook_id, since, cursor, finished_at)",
             vec![
                 format!("{gone}, '{webhook}', now(), {gone}, NULL"),
                 format!("{gone}, '{webhook}', now(), {gone}, now() - interval '29 days'"),
@@ -110,7 +110,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
     ] {
         assert_eq!(rows(&system, table).await, left, "{table}");
     }
-    let parked = "SELECT count(*) FROM suspect_jobs JOIN deliveries ON id = delivery_id WHERE parked_as = 'poison'";
+    let parked = "SELECT count(*) FROM suspect_jobs JOIN deliveries ON id = delivery_id WHERE dead_reason = 'poison'";
     assert_eq!(system.count(parked).await, 1, "the job of a delivery that waits stays parked");
     assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 0);
 }

@@ -40,7 +40,7 @@ async fn a_deleted_webhook_goes_with_the_last_of_its_deliveries_or_soon_if_it_ne
     // An ingest may be about to store its first delivery.
     let delete = "UPDATE webhooks SET is_active = false, deleted_at = now() WHERE id =";
     system.sql(&format!("{delete} '{}'", just_deleted.webhook)).await;
-    let recovery = "INSERT INTO recoveries (id, webhook_id, since, reached, finished_at) SELECT gen_random_uuid(), ";
+    let recovery = "INSERT INTO recoveries (id, webhook_id, since, cursor, finished_at) SELECT gen_random_uuid(), ";
     for (webhook, finished) in [(&gone, "now() - interval '31 days'"), (&active, "now()")] {
         system.sql(&format!("{recovery} '{0}', now(), '{0}', {finished}", webhook.webhook)).await;
     }

@@ -213,7 +213,7 @@ async fn begun(console: &Console, webhook: &str, (state, reached, resent): (&str
     let reached = if reached.is_empty() { &id } else { reached };
     let values =
         format!("'{id}', '{webhook}', '2026-01-01T00:00:00Z', '{{{state}}}', '{reached}', {resent}, 'infinity'");
-    let columns = "id, webhook_id, since, states, reached, resent, leased_until";
+    let columns = "id, webhook_id, since, states, cursor, resent, leased_until";
     console.system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({values})")).await;
     format!("/console/webhooks/{webhook}/recoveries/{id}/")
 }

@@ -24,7 +24,7 @@ pub(crate) async fn fill(environment: &Environment<'_>, rows: u32) {
          SELECT (lpad(to_hex(ms), 12, '0') || '8' || left(hash, 3) || '8' || substr(hash, 4, 15))::uuid, webhook, event, \
                 'quote.closed', CASE n % 100 WHEN 0 THEN 'dropped' ELSE 'succeeded' END, 1, to_timestamp(ms / 1000.0) \
          FROM past JOIN owners ON number = n % (SELECT count(*) FROM owners); \
-         INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head) \
+         INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, response_body) \
          SELECT (lpad(to_hex(ms), 12, '0') || '8' || left(hash, 3) || '8' || substr(hash, 4, 15))::uuid, 1, \
                 'https://receiver.example/', to_timestamp(ms / 1000), to_timestamp(ms / 1000.0), 1000, 'success', 200, '' \
          FROM past"

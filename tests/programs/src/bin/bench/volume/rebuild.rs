@@ -15,7 +15,7 @@ use super::{
 use crate::report::Figure;
 
 const PUBLISHED: &str = "webhooks_reconcile_jobs_total{cause=\"broker_lost\"}";
-const IS_BEGUN: &str = "SELECT count(*) FROM broker_generation WHERE rebuilding IS NOT NULL";
+const IS_BEGUN: &str = "SELECT count(*) FROM broker_generation WHERE rebuild_id IS NOT NULL";
 /// How long the leader may take to notice. It looks every five seconds, and believes the second look.
 const NOTICED: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let operation = Operation { name: "rebuild", rows: volume.size.of(RETRIES), others: Others::Millis(200.0) };
     eventually("there is a memory to lose", NOTICED, || async { generation(volume).await }).await;
     let lost = generation(volume).await.expect("it was there just now");
-    let is_other = format!("SELECT count(*) FROM broker_generation WHERE id <> '{lost}' AND rebuilding IS NULL");
+    let is_other = format!("SELECT count(*) FROM broker_generation WHERE id <> '{lost}' AND rebuild_id IS NULL");
     let before = environment.metric("event-ingest", PUBLISHED).await;
     let mut figures = volume
         .measured(&operation, async || {

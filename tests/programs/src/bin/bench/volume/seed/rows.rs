@@ -90,7 +90,7 @@ impl Rows {
                INSERT INTO events (occurred_at, id, tenant_id, event_type, body, received_at) \
                SELECT at, hash::uuid, '{tenant}', event_type, convert_to('{{\"number\":' || n || '}}', 'UTF8'), at FROM past \
              ), attempt AS ( \
-               INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, answer_head) \
+               INSERT INTO attempts (delivery_id, attempt, url, signed_at, started_at, duration_us, outcome, status, response_body) \
                SELECT id, attempts, 'https://receiver.example/', date_trunc('second', at), at, 1000, \
                       CASE state WHEN 'succeeded' THEN 'success' ELSE 'status' END, \
                       CASE state WHEN 'succeeded' THEN 200 ELSE 500 END, '' \

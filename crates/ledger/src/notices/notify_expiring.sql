@@ -33,7 +33,7 @@ WITH RECURSIVE holder(number, webhook_id, delivery_id, held_at) AS (
         WHERE oldest.held_at < now() - interval '1 day'
     ))
 )
-, told AS (
+, notified AS (
     INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details)
     SELECT id, tenant_id, name, 'webhook.expiring', json_build_object(
         'reason', CASE WHEN is_active THEN 'slow' ELSE 'paused' END,
@@ -52,4 +52,4 @@ WITH RECURSIVE holder(number, webhook_id, delivery_id, held_at) AS (
 SELECT
     (SELECT webhook_id FROM holder WHERE number = {rows}) AS next,
     (SELECT count(*) FROM holder) AS looked,
-    (SELECT count(*) FROM told) AS told
+    (SELECT count(*) FROM notified) AS notified

@@ -5,11 +5,11 @@
 -- Four times as many jobs of a webhook are taken a second later, unless one of these has to be held again before
 -- (`hold_jobs.sql`).
 WITH ready AS MATERIALIZED (
-    SELECT webhook_id, wake_at, least(batch, $1) AS batch FROM held_webhooks WHERE webhook_id = ANY ($2)
+    SELECT webhook_id, release_at, least(batch, $1) AS batch FROM held_webhooks WHERE webhook_id = ANY ($2)
 )
 , due AS MATERIALIZED (
     SELECT * FROM (
-        SELECT *, sum(batch) OVER (ORDER BY wake_at, webhook_id) - batch AS before FROM ready
+        SELECT *, sum(batch) OVER (ORDER BY release_at, webhook_id) - batch AS before FROM ready
     ) AS r WHERE before < 1000
 )
 , active AS MATERIALIZED (
@@ -18,11 +18,11 @@ WITH ready AS MATERIALIZED (
 , taken AS MATERIALIZED (
     SELECT job.* FROM due JOIN active ON active.id = due.webhook_id
     CROSS JOIN LATERAL (
-        SELECT webhook_id, delivery_id, handed_out FROM held_jobs
+        SELECT webhook_id, delivery_id, delivery_count FROM held_jobs
         WHERE webhook_id = due.webhook_id ORDER BY webhook_id, delivery_id LIMIT due.batch FOR UPDATE SKIP LOCKED
     ) AS job
 )
-, woken AS (
+, released AS (
     DELETE FROM held_jobs AS h USING taken WHERE h.webhook_id = taken.webhook_id AND h.delivery_id = taken.delivery_id
 )
 -- A webhook without held jobs needs no row, nor one that is paused: its activation makes one. The lock finds out whether
@@ -40,7 +40,7 @@ WITH ready AS MATERIALIZED (
 )
 , later AS (
     UPDATE held_webhooks AS h SET
-        batch = least(h.batch, 250000) * 4, woken_at = now(), wake_at = now() + interval '1 second'
+        batch = least(h.batch, 250000) * 4, released_at = now(), release_at = now() + interval '1 second'
     FROM due WHERE h.webhook_id = due.webhook_id AND h.webhook_id NOT IN (SELECT webhook_id FROM over)
 )
-SELECT delivery_id, handed_out FROM taken
+SELECT delivery_id, delivery_count FROM taken

@@ -1,5 +1,5 @@
 -- Adds a notice for each webhook that has failed for $1 seconds with $2 attempts, and again for each of $3 (seconds)
--- that has passed since. `failing_notices` of its health counts them; times that were missed count as told. The rows are
+-- that has passed since. `failing_notices` of its health counts them; times that were missed count as notified. The rows are
 -- locked in the order of ids; one that a dispatcher has locked just now comes next time.
 WITH due AS MATERIALIZED (
     SELECT h.webhook_id, w.tenant_id, w.name, 1 + again.passed AS notices
@@ -14,7 +14,7 @@ WITH due AS MATERIALIZED (
     LIMIT 500
     FOR NO KEY UPDATE OF h SKIP LOCKED
 )
-, told AS (
+, notified AS (
     UPDATE webhook_health AS h SET failing_notices = due.notices FROM due WHERE h.webhook_id = due.webhook_id
     RETURNING h.webhook_id, due.tenant_id, due.name, h.failing_since, h.failure_count, h.last_failure, h.dropped
 )
@@ -25,4 +25,4 @@ SELECT webhook_id, tenant_id, name, 'webhook.failing', json_build_object(
     'dropped', dropped,
     'last_failure', last_failure
 )
-FROM told
+FROM notified

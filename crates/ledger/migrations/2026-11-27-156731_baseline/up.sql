@@ -78,18 +78,18 @@ CREATE INDEX deliveries_by_webhook ON deliveries (webhook_id, id);
 
 -- Attempts: one POST each. Dispatchers write them, api-services show them. Retention drops them by day.
 CREATE TABLE attempts (
-    delivery_id uuid NOT NULL,
-    attempt     smallint NOT NULL,
-    url         text NOT NULL,
+    delivery_id   uuid NOT NULL,
+    attempt       smallint NOT NULL,
+    url           text NOT NULL,
     -- The time that was signed, in whole seconds. The signature is not stored: it is over the body alone, so a reader
     -- of the ledger could send the body again with a fresh time.
-    signed_at   timestamptz NOT NULL DEFAULT date_trunc('second', now()),
-    started_at  timestamptz NOT NULL,
-    duration_us bigint NOT NULL,
-    outcome     text NOT NULL,
-    status      smallint,
-    answer_head bytea NOT NULL,
-    error       text,
+    signed_at     timestamptz NOT NULL DEFAULT date_trunc('second', now()),
+    started_at    timestamptz NOT NULL,
+    duration_us   bigint NOT NULL,
+    outcome       text NOT NULL,
+    status        smallint,
+    response_body bytea NOT NULL, -- its first KiB
+    error         text,
     PRIMARY KEY (delivery_id, attempt)
 ) PARTITION BY RANGE (delivery_id);
 
@@ -118,16 +118,16 @@ CREATE INDEX unsuccessful_deliveries_by_due_time ON unsuccessful_deliveries (nex
 -- A failing period begins with the first failure since the last success, and ends with a success after which no failure
 -- is known.
 CREATE TABLE webhook_health (
-    webhook_id      uuid PRIMARY KEY,
-    last_success_at timestamptz,
-    failure_count   integer NOT NULL,
-    failing_since   timestamptz,
-    last_failure_at timestamptz,
-    last_failure    text,
-    failing_notices smallint NOT NULL DEFAULT 0, -- of the failing period
-    dropped         integer NOT NULL DEFAULT 0,  -- deliveries dropped in the failing period
-    first_dropped   uuid,
-    last_dropped    integer NOT NULL DEFAULT 0   -- `dropped` of the failing period that the last success ended
+    webhook_id       uuid PRIMARY KEY,
+    last_success_at  timestamptz,
+    failure_count    integer NOT NULL,
+    failing_since    timestamptz,
+    last_failure_at  timestamptz,
+    last_failure     text,
+    failing_notices  smallint NOT NULL DEFAULT 0, -- of the failing period
+    dropped          integer NOT NULL DEFAULT 0,  -- deliveries dropped in the failing period
+    first_dropped_id uuid,
+    previous_dropped integer NOT NULL DEFAULT 0   -- `dropped` of the failing period that the last success ended
 ) WITH (fillfactor = 50); -- updated in place (HOT)
 
 -- Within a failing period its column does not change, so updates stay in place (HOT).
@@ -152,55 +152,55 @@ CREATE INDEX webhook_stats_by_hour ON webhook_stats (hour);
 -- jobs that were held. Their transaction writes them (api-service). Whoever leases one publishes and
 -- deletes it; once the lease has ended, that is any relay.
 CREATE TABLE promised_jobs (
-    delivery_id  uuid PRIMARY KEY,
-    leased_until timestamptz NOT NULL,
-    handed_out   smallint NOT NULL DEFAULT 0 -- of a job that was held: as in `held_jobs`
+    delivery_id    uuid PRIMARY KEY,
+    leased_until   timestamptz NOT NULL,
+    delivery_count smallint NOT NULL DEFAULT 0 -- of a job that was held: as in `held_jobs`
 );
 
 -- Jobs that wait without a message. `paused`: until the webhook is active again; `slow`: its receiver is slower than
 -- its deliveries come. Dispatchers write them, and the leader in a rebuild. Relays release them.
 CREATE TABLE held_jobs (
-    webhook_id  uuid NOT NULL,
-    delivery_id uuid NOT NULL,
-    reason      text NOT NULL DEFAULT 'paused' CHECK (reason IN ('paused', 'slow')),
-    handed_out  smallint NOT NULL DEFAULT 0, -- how often the broker delivered the job (it counts a new message from 0)
-    held_at     timestamptz NOT NULL DEFAULT now(),
+    webhook_id     uuid NOT NULL,
+    delivery_id    uuid NOT NULL,
+    reason         text NOT NULL DEFAULT 'paused' CHECK (reason IN ('paused', 'slow')),
+    delivery_count smallint NOT NULL DEFAULT 0, -- by the broker, which counts from 0 for a new message
+    held_at        timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (webhook_id, delivery_id)
 );
 
--- Active webhooks with held jobs: when the next of these are published, and how many at a time. Whoever holds a job
--- writes it, and a request that activates a webhook. Relays read it, and delete it when no job is held.
+-- Active webhooks with held jobs: when the next jobs are released (`release_at`), and how many (`batch`). Whoever holds
+-- a job writes it, and a request that activates a webhook. Relays read it, and delete it when no job is held.
 CREATE TABLE held_webhooks (
-    webhook_id uuid PRIMARY KEY,
-    batch      integer NOT NULL CHECK (batch > 0),
-    woken_at   timestamptz NOT NULL,
-    wake_at    timestamptz NOT NULL
+    webhook_id  uuid PRIMARY KEY,
+    batch       integer NOT NULL CHECK (batch > 0),
+    released_at timestamptz NOT NULL,
+    release_at  timestamptz NOT NULL
 );
 
-CREATE INDEX held_webhooks_by_time ON held_webhooks (wake_at);
+CREATE INDEX held_webhooks_by_time ON held_webhooks (release_at);
 
 -- Deliveries whose job may crash dispatchers: delivered several times without an end, and begun one at a time. A
 -- dispatcher writes a row before such a job begins, and deletes it at its end; it stays when the dispatcher dies with
--- the job. `parked_as` is set when the job was moved to the queue of dead jobs, where it waits for an operator: the
+-- the job. `dead_reason` is set when the job was moved to the queue of dead jobs, where it waits for an operator: the
 -- delivery has no job anywhere else. Lost-job detection reads it, and `webhookctl dead requeue` deletes it.
 CREATE TABLE suspect_jobs (
     delivery_id uuid PRIMARY KEY,
     tries       smallint NOT NULL,
     marked_at   timestamptz NOT NULL,
-    parked_as   text
+    dead_reason text
 );
 
 -- Overdue jobs that lost-job detection (the leader) published again. It reads them too: the same attempt again only
 -- after an hour, then two, then four.
 CREATE TABLE requeued_jobs (
-    delivery_id uuid PRIMARY KEY,
-    attempt     smallint NOT NULL,
-    requeued_at timestamptz NOT NULL,
-    times       smallint NOT NULL DEFAULT 1
+    delivery_id   uuid PRIMARY KEY,
+    attempt       smallint NOT NULL,
+    requeued_at   timestamptz NOT NULL,
+    requeue_count smallint NOT NULL DEFAULT 1
 );
 
 -- The broker's disk that the ledger believes in. A durable queue is named by `id`; when the broker answers and has no
--- such queue, it has lost its disk, and with it every job. A rebuild declares the queue of `rebuilding` first,
+-- such queue, it has lost its disk, and with it every job. A rebuild declares the queue of `rebuild_id` first,
 -- publishes the jobs of all waiting deliveries, and makes that queue the one to believe in. Its cursors are the last
 -- delivery of those with a due time (`rebuild_due`: null at the end), and of those without one (`rebuild_untried`: the
 -- least id at the end). `indexed_before` is a cursor over the ids of deliveries: each waiting one before it has a due
@@ -209,7 +209,7 @@ CREATE TABLE broker_generation (
     is_only          boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     id               uuid,
     indexed_before   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
-    rebuilding       uuid,
+    rebuild_id       uuid,
     rebuild_began_at timestamptz,
     rebuild_due      timestamptz,
     rebuild_due_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
@@ -228,7 +228,7 @@ CREATE TABLE brakes (
     renewed_at timestamptz NOT NULL DEFAULT now()
 );
 
--- Recoveries: deliveries of a webhook that were dropped or skipped in a span of time, resent in steps. A request
+-- Recoveries: deliveries of a webhook that were dropped or skipped in a period, resent in steps. A request
 -- writes one (api-service), or `webhookctl recover`; relays take its steps.
 CREATE TABLE recoveries (
     id           uuid PRIMARY KEY,
@@ -237,7 +237,7 @@ CREATE TABLE recoveries (
     created_at   timestamptz NOT NULL DEFAULT now(),
     finished_at  timestamptz,
     resent       integer NOT NULL DEFAULT 0,
-    reached      uuid NOT NULL, -- the last delivery that was looked at
+    cursor       uuid NOT NULL, -- the last delivery that was read
     leased_until timestamptz NOT NULL DEFAULT '-infinity',
     states       text[] NOT NULL DEFAULT '{dropped}',
     outcomes     text[] NOT NULL DEFAULT '{}', -- of the last attempts; all of them if empty
@@ -252,7 +252,7 @@ CREATE INDEX recoveries_by_webhook ON recoveries (webhook_id);
 -- Cancellations of waiting deliveries, in steps in the order of their ids. A request writes one (api-service); relays
 -- and `webhookctl tenant stop` take its steps, however often the process that does it dies. `until` is null if the
 -- webhook is deleted; else only what was made until then is cancelled.
-CREATE TABLE webhook_tasks (
+CREATE TABLE cancellations (
     webhook_id   uuid PRIMARY KEY,
     cursor       uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     leased_until timestamptz NOT NULL DEFAULT now(),
@@ -369,7 +369,7 @@ RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
 CREATE FUNCTION add_health_notices() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     webhook webhooks := (SELECT w FROM webhooks AS w WHERE id = NEW.webhook_id AND deleted_at IS NULL);
-    is_recovered boolean := NEW.failing_since IS NULL AND (OLD.failing_notices > 0 OR NEW.last_dropped > 0);
+    is_recovered boolean := NEW.failing_since IS NULL AND (OLD.failing_notices > 0 OR NEW.previous_dropped > 0);
 BEGIN
     IF webhook.id IS NULL THEN
         RETURN NULL;
@@ -379,15 +379,15 @@ BEGIN
         VALUES (webhook.id, webhook.tenant_id, webhook.name, 'webhook.recovered', json_build_object(
             'failing_since', rfc3339(coalesce(OLD.failing_since, NEW.last_failure_at)),
             'succeeded_at', rfc3339(NEW.last_success_at),
-            'dropped', NEW.last_dropped,
-            'first_dropped', CASE WHEN NEW.last_dropped > 0 THEN NEW.first_dropped END
+            'dropped', NEW.previous_dropped,
+            'first_dropped', CASE WHEN NEW.previous_dropped > 0 THEN NEW.first_dropped_id END
         ));
     END IF;
     IF NEW.dropped > 0 AND coalesce(OLD.dropped, 0) = 0 THEN
         INSERT INTO notices (webhook_id, tenant_id, webhook_name, notice_type, details)
         VALUES (webhook.id, webhook.tenant_id, webhook.name, 'webhook.dropping', json_build_object(
             'failing_since', rfc3339(NEW.failing_since),
-            'delivery_id', NEW.first_dropped,
+            'delivery_id', NEW.first_dropped_id,
             'last_failure', NEW.last_failure
         ));
     END IF;
@@ -396,10 +396,10 @@ END
 $$;
 
 CREATE TRIGGER health_inserted AFTER INSERT ON webhook_health FOR EACH ROW
-    WHEN (NEW.dropped > 0 OR NEW.last_dropped > 0) EXECUTE FUNCTION add_health_notices();
+    WHEN (NEW.dropped > 0 OR NEW.previous_dropped > 0) EXECUTE FUNCTION add_health_notices();
 CREATE TRIGGER health_updated AFTER UPDATE ON webhook_health FOR EACH ROW
     WHEN (
         NEW.dropped > 0 AND OLD.dropped = 0
-        OR NEW.failing_since IS NULL AND (OLD.failing_notices > 0 OR NEW.last_dropped > 0)
+        OR NEW.failing_since IS NULL AND (OLD.failing_notices > 0 OR NEW.previous_dropped > 0)
     )
     EXECUTE FUNCTION add_health_notices();
