@@ -36,7 +36,7 @@ pub struct WebhookForm {
 }
 
 /// The fields, in their order.
-const FIELD_NAMES: [&str; 3] = ["name", "url", "events"];
+const FIELD_NAMES: [&str; 4] = ["name", "description", "url", "events"];
 
 impl WebhookForm {
     /// The form of a webhook with these settings. A setting that is on or off has a form of its own.
@@ -66,8 +66,9 @@ impl WebhookForm {
     /// The fields.
     pub(crate) fn fields(&self) -> Markup {
         html! {
-            (self.text("name", "Name", "For people: say which system receives.", "text"))
-            (self.text("url", "URL", "Events are sent here by POST. It begins with https:// and the internet can reach it.", "url"))
+            (self.text("name", "Name", "For people: say which system receives.", Some("text")))
+            (self.text("description", "Description", "Optional. Whom to ask, say, and what the receiver does with the events.", None))
+            (self.text("url", "URL", "Events are sent here by POST. It begins with https:// and the internet can reach it.", Some("url")))
             (self.event_types())
         }
     }
@@ -77,16 +78,22 @@ impl WebhookForm {
         FIELD_NAMES.into_iter().find(|field| self.faults_of(field).next().is_some())
     }
 
-    fn text(&self, field: &str, label: &str, hint: &str, kind: &str) -> Markup {
+    /// A text of one line, of the kind that browsers know. Without a kind: one of several lines, which may be empty.
+    fn text(&self, field: &str, label: &str, hint: &str, kind: Option<&str>) -> Markup {
         let faults: Vec<_> = self.faults_of(field).collect();
         let value = self.texts_of(field).first().map_or("", String::as_str);
+        let (described, invalid) = (format!("{field}-hint {field}-fault"), (!faults.is_empty()).then_some("true"));
+        let is_first = self.first_faulty() == Some(field);
         html! {
             div.field {
                 label for=(field) { (label) }
                 p.hint #{ (field) "-hint" } { (hint) }
-                input type=(kind) id=(field) name=(field) value=(value) required autocomplete="off" spellcheck="false"
-                    aria-describedby={ (field) "-hint " (field) "-fault" } aria-invalid=[(!faults.is_empty()).then_some("true")]
-                    autofocus[self.first_faulty() == Some(field)];
+                @if let Some(kind) = kind {
+                    input type=(kind) id=(field) name=(field) value=(value) required autocomplete="off" spellcheck="false"
+                        aria-describedby=(described) aria-invalid=[invalid] autofocus[is_first];
+                } @else {
+                    textarea id=(field) name=(field) rows="3" aria-describedby=(described) aria-invalid=[invalid] autofocus[is_first] { (value) }
+                }
                 p.fault #{ (field) "-fault" } { @for fault in &faults { (label) " " (fault) ". " } }
             }
         }

@@ -175,6 +175,7 @@ pub(crate) mod tests {
                 url: "https://example.com/in".into(),
                 events: vec![EventType::QuoteClosed],
                 is_active: true,
+                ..WebhookSettings::default()
             },
             created_at: NOW - Duration::DAY,
             updated_at: NOW - Duration::DAY,

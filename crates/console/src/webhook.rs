@@ -137,6 +137,7 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
             div {
                 h1 { (foreign(&webhook.settings.name)) }
                 p.url { span #address { (foreign(&webhook.settings.url)) } " " (copy("address", "Copy", "Copy the URL")) }
+                @for line in webhook.settings.description.lines() { p.note { (foreign(line)) } }
             }
             div.actions {
                 @if webhook.settings.is_active {

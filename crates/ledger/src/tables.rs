@@ -5,6 +5,7 @@ diesel::table! {
         id -> Uuid,
         tenant_id -> Uuid,
         name -> Text,
+        description -> Text,
         url -> Text,
         events -> Array<Text>,
         is_active -> Bool,

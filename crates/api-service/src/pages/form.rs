@@ -1,6 +1,6 @@
 //! Posted forms.
 
-use std::{collections::BTreeSet, pin::Pin};
+use std::{borrow::Cow, collections::BTreeSet, pin::Pin};
 
 use actix_web::{
     Error, FromRequest, HttpMessage, HttpRequest,
@@ -45,7 +45,10 @@ impl std::ops::Deref for Form {
 
 impl FormFields {
     pub(super) fn parse(text: &[u8]) -> Self {
-        Self(form_urlencoded::parse(text).into_owned().collect())
+        // A browser sends each line break as two characters.
+        let line_breaks =
+            |(name, value): (Cow<'_, str>, Cow<'_, str>)| (name.into_owned(), value.replace("\r\n", "\n"));
+        Self(form_urlencoded::parse(text).map(line_breaks).collect())
     }
 
     /// The first value of a field, without the white space around it. Empty when there is none.
@@ -103,8 +106,10 @@ impl<'a> Edited<'a> {
 impl Source for Edited<'_> {
     fn get(&self, field: &str) -> Checked<Option<Given<'_>>> {
         let Some(shown) = self.shown.texts.get(field) else { return Ok(None) };
-        let shown: BTreeSet<_> = shown.iter().map(|text| text.trim()).collect();
-        if shown == self.form.all(field).collect() { Ok(None) } else { self.form.get(field) }
+        let shown = shown.iter().map(|text| text.trim());
+        let [shown, posted] = [shown.collect::<BTreeSet<_>>(), self.form.all(field).collect()]
+            .map(|texts| texts.into_iter().filter(|text| !text.is_empty()).collect::<BTreeSet<_>>());
+        if shown == posted { Ok(None) } else { self.form.get(field) }
     }
 }
 

@@ -11,6 +11,9 @@ use crate::{
     state::Rules,
 };
 
+/// The maximum length of a description, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 1_000;
+
 /// A registration.
 impl FromBody for WebhookSettings {
     fn read(members: Members, rules: &Rules) -> Checked<Self> {
@@ -48,6 +51,7 @@ pub(crate) fn change(source: &dyn Source, rules: &Rules, settings: &mut WebhookS
 
 fn read(fields: &mut Fields<'_>, need: Need, rules: &Rules, settings: &mut WebhookSettings) {
     fields.set(&mut settings.name, "name", need, |field, given| name(field, given, rules));
+    fields.set(&mut settings.description, "description", Need::Optional, description);
     fields.set(&mut settings.url, "url", need, |field, given| url(field, given, rules));
     fields.set(&mut settings.events, "events", need, events);
 }
@@ -57,14 +61,29 @@ fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
     if is_blank(name) {
         return violation(field, "blank", "must not be blank");
     }
-    if name.chars().count() > rules.name_chars {
-        return violation(field, "too_long", format!("must be at most {} characters long", rules.name_chars));
-    }
+    not_longer(field, name, rules.name_chars)?;
     if name.chars().any(char::is_control) {
         return violation(field, "control_character", "must not contain control characters, such as line breaks");
     }
     not_hidden(field, name)?;
     Ok(name.to_owned())
+}
+
+fn description(field: &str, given: &Given<'_>) -> Checked<String> {
+    let text = string(field, given)?;
+    not_longer(field, text, MAX_DESCRIPTION_CHARS)?;
+    if text.chars().any(|c| c.is_control() && !"\r\n\t".contains(c)) {
+        return violation(field, "control_character", "must not contain control characters but line breaks and tabs");
+    }
+    not_hidden(field, text)?;
+    Ok(text.to_owned())
+}
+
+fn not_longer(field: &str, text: &str, most: usize) -> Checked<()> {
+    match text.chars().count() > most {
+        true => violation(field, "too_long", format!("must be at most {most} characters long")),
+        false => Ok(()),
+    }
 }
 
 fn url(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
@@ -75,7 +94,7 @@ fn url(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
     Ok(text.to_owned())
 }
 
-/// Names and URLs are shown to people, in notices as they are.
+/// Names, descriptions and URLs are shown to people, in notices as they are.
 fn not_hidden(field: &str, text: &str) -> Checked<()> {
     let Some(hidden) = find_hidden(text) else { return Ok(()) };
     let hidden = u32::from(hidden);

@@ -19,6 +19,8 @@ use crate::tables::webhooks;
 pub struct WebhookSettings {
     /// The label.
     pub name: String,
+    /// Notes for administrators. Empty if there are none.
+    pub description: String,
     /// The destination, as it was written.
     pub url: String,
     /// The event types to which the webhook is subscribed.
@@ -67,7 +69,7 @@ mod tests {
 
     fn settings(events: &[EventType]) -> WebhookSettings {
         let (name, url) = ("A".to_owned(), "https://a.example/".to_owned());
-        WebhookSettings { name, url, events: events.to_vec(), is_active: true }
+        WebhookSettings { name, url, events: events.to_vec(), is_active: true, ..WebhookSettings::default() }
     }
 
     #[test]

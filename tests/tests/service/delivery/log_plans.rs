@@ -212,6 +212,7 @@ async fn a_registration_does_not_look_for_deliveries_of_all_webhooks_that_were_e
             url: "https://localhost/".to_owned(),
             events: vec![EventType::QuoteClosed],
             is_active: true,
+            ..WebhookSettings::default()
         },
         secret: SealedSecret { key_id: String::new(), sealed: Vec::new() },
     };

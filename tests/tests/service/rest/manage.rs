@@ -23,12 +23,14 @@ async fn a_change_shows_what_was_given_and_leaves_the_rest() {
     let nothing = api.patch(&path, &json!({})).await;
     assert_eq!((nothing.status, nothing.json()), (200, before.clone()));
 
-    let change = json!({"name": "Другой", "events": ["return_note.created", "quote.closed"]});
+    let change = json!({"name": "Другой", "description": "Ask Ann.\n\tQuotes only.", "events": ["return_note.created", "quote.closed"]});
     let changed = api.patch(&path, &change).await;
     assert_eq!(changed.status, 200, "{}", changed.text);
     let changed = changed.json();
     assert_eq!(changed, api.webhook(&webhook.id).await);
-    assert_eq!((&changed["name"], &changed["events"]), (&change["name"], &change["events"]));
+    for given in ["name", "description", "events"] {
+        assert_eq!(changed[given], change[given], "{given}");
+    }
     for same in ["id", "url", "is_active", "created_at"] {
         assert_eq!(changed[same], before[same], "{same}");
     }

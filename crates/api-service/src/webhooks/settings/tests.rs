@@ -38,7 +38,23 @@ fn a_good_registration_is_taken_as_it_was_written() {
     assert_eq!(registration.name, " Zoë 🚚 ");
     assert_eq!(registration.url, "HTTPS://Example.com?x");
     assert_eq!(registration.events, EventType::ALL);
-    assert!(registration.is_active);
+    assert!(registration.is_active && registration.description.is_empty());
+}
+
+#[test]
+fn descriptions_may_be_empty_and_of_several_lines() {
+    for good in ["", "Ask Ann.\r\n\tQuotes only.\n", &"ä".repeat(1_000)] {
+        let body = json!({"name": "A", "url": "https://example.com/", "events": ["quote.closed"], "description": good});
+        assert_eq!(read(&body.to_string()).unwrap().description, good);
+    }
+    for (text, code) in [
+        (json!("ä".repeat(1_001)), "too_long"),
+        (json!("a\u{1b}[2J"), "control_character"),
+        (json!("a\u{202e}b"), "hidden_character"),
+        (json!(null), "wrong_type"),
+    ] {
+        assert_eq!(violations(&with("description", &text)), only("description", code), "{text}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ CREATE TABLE webhooks (
     id            uuid PRIMARY KEY,
     tenant_id     uuid NOT NULL,
     name          text NOT NULL,
+    description   text NOT NULL DEFAULT '', -- notes for administrators
     url           text NOT NULL,
     events        text[] NOT NULL,
     is_active     boolean NOT NULL DEFAULT true,
