@@ -8,6 +8,7 @@ mod columns;
 mod duration_bucket;
 mod end;
 mod envelope;
+mod error_chain;
 mod event;
 mod event_type;
 mod ids;
@@ -31,6 +32,7 @@ pub use address_policy::{AddressPolicy, AddressPolicyError, HostSuffixes, Ports,
 pub use duration_bucket::{DurationBucket, Durations};
 pub use end::End;
 pub use envelope::envelope;
+pub use error_chain::error_chain;
 pub use event::{AcceptedPeriod, Event, Rejection};
 pub use event_type::{EventType, UnknownEventType};
 pub use ids::{DeliveryId, EventId, TenantId, WebhookId};

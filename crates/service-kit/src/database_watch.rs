@@ -6,6 +6,7 @@ use std::{
 };
 
 use broker::EssentialTasks;
+use domain::error_chain;
 use ledger::{ClockReading, Ledger, LedgerError};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use time::OffsetDateTime;
@@ -108,7 +109,7 @@ impl Clock {
             tell(&mut told, &read);
             match read {
                 Ok(reading) => self.take(reading),
-                Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no reading of its clock"),
+                Err(error) => tracing::debug!(error = error_chain(&error), "no reading of its clock"),
             }
         }
     }
@@ -145,7 +146,7 @@ fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError
     let before = std::mem::replace(told, fault);
     match fault {
         _ if fault == before => {}
-        Some(fault) => tracing::warn!(error = error.map(|error| error as &dyn std::error::Error), "{fault}"),
+        Some(fault) => tracing::warn!(error = error.map(|error| error_chain(error)), "{fault}"),
         None => tracing::info!("the database is well again"),
     }
 }

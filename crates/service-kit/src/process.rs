@@ -1,15 +1,12 @@
 //! What the `main` of every service does.
 
-mod report;
-
-pub use report::line;
-
 use std::error::Error;
 use std::io::{Write, stderr, stdout};
 use std::panic::resume_unwind;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use domain::error_chain;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
@@ -44,11 +41,11 @@ where
     }
     let settings = match prepare() {
         Ok(settings) => settings,
-        Err(error) => return fail(UNUSABLE, &report::line(name, &error)),
+        Err(error) => return fail(UNUSABLE, &format!("{name}: {}", error_chain(&error))),
     };
     match supervise(settings, service) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(1, &report::line(name, error.as_ref())),
+        Err(error) => fail(1, &format!("{name}: {}", error_chain(error.as_ref()))),
     }
 }
 

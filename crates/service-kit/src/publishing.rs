@@ -3,6 +3,7 @@
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
 use broker::{Backoff, Outgoing, Publisher};
+use domain::error_chain;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -102,7 +103,7 @@ impl Publishing<'_> {
                 // Logs fewer and fewer of the tries: a queue may refuse for hours.
                 if part.tries.is_power_of_two() {
                     let (what, tries) = (self.what, part.tries);
-                    tracing::warn!(error = &error as &dyn std::error::Error, tries, "{what} failed; trying again");
+                    tracing::warn!(error = error_chain(&error), tries, "{what} failed; trying again");
                 }
                 error.places
             }

@@ -23,7 +23,8 @@ mod tenant;
 mod top;
 
 use clap::{Parser, Subcommand};
-use service_kit::{Settings, SettingsError, process};
+use domain::error_chain;
+use service_kit::{Settings, SettingsError};
 
 use self::arguments::Misuse;
 
@@ -73,7 +74,7 @@ async fn main() {
         Ok(is_well) => i32::from(!is_well),
         Err(error) if output::is_gone(&error) => UNREAD,
         Err(error) => {
-            output::error(process::line(PROCESS, error.as_ref()));
+            output::error(format_args!("{PROCESS}: {}", error_chain(error.as_ref())));
             if error.is::<SettingsError>() || error.is::<Misuse>() { UNUSABLE } else { 1 }
         }
     };

@@ -5,9 +5,10 @@ mod cluster;
 mod database;
 mod settings;
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
-use service_kit::{connections, process, settings::Draft};
+use domain::error_chain;
+use service_kit::{connections, settings::Draft};
 
 use super::observed::{Database, Observed, SettingsSeen};
 use crate::connect;
@@ -35,8 +36,4 @@ pub(super) async fn at_everything() -> Observed {
         (Some(broker), cluster)
     });
     Observed { settings: seen, database, broker, cluster }
-}
-
-fn error_chain(error: &dyn Error) -> String {
-    process::line("", error).trim_start_matches(": ").to_owned()
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
+use domain::error_chain;
 use egress::{Internal, InternalAnswer};
 use hyper::{
     HeaderMap, Method,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
-use service_kit::process;
 
 use super::Arguments;
 use crate::connect;
@@ -82,7 +82,7 @@ impl Answers {
                     Answer { status, headers: of_the_message(&headers), body, fault: None }
                 }
                 Err(error) => {
-                    let fault = process::line("--forward", &error);
+                    let fault = format!("--forward: {}", error_chain(&error));
                     Answer { fault: Some(fault.clone()), ..Answer::with(502, fault) }
                 }
             },

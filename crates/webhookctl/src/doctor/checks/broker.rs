@@ -1,5 +1,7 @@
 //! Area `broker`: its addresses, as a client sees them.
 
+use domain::error_chain;
+
 use super::{
     super::{
         finding::Finding,
@@ -50,7 +52,7 @@ fn connection(seen: &BrokerSeen) -> Vec<Finding> {
     }
     let is_lost = faults.len() == all;
     let found = faults.into_iter().map(|(node, fault)| {
-        let text = service_kit::process::line(&node.address, fault);
+        let text = format!("{}: {}", node.address, error_chain(fault));
         match is_lost {
             true => Finding::error(
                 id,

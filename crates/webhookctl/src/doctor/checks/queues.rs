@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use broker::Seen;
+use domain::error_chain;
 use ledger::WorkSeen;
 
 use super::super::{
@@ -82,7 +83,7 @@ fn arguments(inside: &InsideSeen) -> Vec<Finding> {
 fn unknown(inside: &InsideSeen) -> Option<Finding> {
     let all = inside.queues.iter().chain(&inside.exchanges);
     let unknown = |(name, seen): (&String, &Seen)| match seen {
-        Seen::Unknown(error) => Some(service_kit::process::line(name, error)),
+        Seen::Unknown(error) => Some(format!("{name}: {}", error_chain(error))),
         _ => None,
     };
     let told: Vec<_> = all.filter_map(unknown).collect();

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use broker::{Broker, BrokerError, Examiner, Seen};
+use domain::error_chain;
 use ledger::Ledger;
 use tokio::time::timeout;
 
 use super::{
     super::observed::{BrokerSeen, InsideSeen},
-    PATIENCE, error_chain,
+    PATIENCE,
 };
 
 /// The `max_message_size` that deploy/README.md sets. An ingest holds four such events.

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use broker::Broker;
+use domain::error_chain;
 use serde::de::DeserializeOwned;
 use service_kit::settings;
 
 use super::{
     super::observed::{Binding, ClusterSeen, Looked},
-    PATIENCE, error_chain,
+    PATIENCE,
 };
 use crate::connect;
 

@@ -1,11 +1,12 @@
 //! The database.
 
+use domain::error_chain;
 use ledger::{Ledger, LedgerError, SecretKeys};
 use tokio::time::timeout;
 
 use super::{
     super::observed::{Database, DatabaseSeen, KeysSeen, Looked},
-    PATIENCE, error_chain,
+    PATIENCE,
 };
 
 /// Looks at the database, if it answers at all.

@@ -1,13 +1,14 @@
 //! The settings, as the services use them.
 
 use broker::Broker;
+use domain::error_chain;
 use ledger::{Ledger, SecretKeys};
 use service_kit::{
     Settings, SettingsError, connections,
     settings::{Key, SessionBackEnd},
 };
 
-use super::{super::observed::SettingsSeen, PATIENCE, error_chain};
+use super::{super::observed::SettingsSeen, PATIENCE};
 use crate::PROCESS;
 
 /// Connections for looks at the same time.
