@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Register;
 
 /// The interval of readings. After a failover, the clock may be another one.
-const EVERY: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// The clocks of two well-kept machines differ by less.
-const TOLERANCE: Duration = Duration::from_secs(5);
+const MAX_NORMAL_OFFSET: Duration = Duration::from_secs(5);
 /// With more, one of the clocks is wrong. Receivers tolerate a timestamp that is five minutes off (specification 5.2), and
 /// an event may be a day ahead of the database's clock.
-const WRONG: time::Duration = time::Duration::minutes(4);
+const MAX_OFFSET: time::Duration = time::Duration::minutes(4);
 
 /// The database's time, known without a query each time. Clones share the readings.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ struct Clock {
 
 impl Clock {
     async fn read_for_ever(mut self) {
-        let mut times = interval(EVERY);
+        let mut times = interval(READ_INTERVAL);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = None;
         loop {
@@ -119,7 +119,7 @@ impl Clock {
         let best = before.filter(|before| !improves(&reading, before)).unwrap_or(reading);
         let offset = reading.local - carried(&best, reading.at);
         self.offset.set(offset.as_seconds_f64());
-        let is_off = offset.unsigned_abs() > TOLERANCE;
+        let is_off = offset.unsigned_abs() > MAX_NORMAL_OFFSET;
         if is_off != self.is_off {
             self.is_off = is_off;
             let seconds = offset.as_seconds_f64();
@@ -152,7 +152,7 @@ fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError
 }
 
 fn is_off(reading: &ClockReading) -> bool {
-    (OffsetDateTime::now_utc() - carried(reading, Instant::now())).abs() > WRONG
+    (OffsetDateTime::now_utc() - carried(reading, Instant::now())).abs() > MAX_OFFSET
 }
 
 fn carried(reading: &ClockReading, now: Instant) -> OffsetDateTime {

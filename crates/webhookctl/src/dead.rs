@@ -13,14 +13,14 @@ use crate::{
     parked::{self, Command, Counts},
 };
 
-const REASON: &str = "x-dead-reason";
+const REASON_HEADER: &str = "x-dead-reason";
 
 /// The most deliveries in one call to the ledger.
-const BATCH: usize = 500;
+const MAX_BATCH_DELIVERIES: usize = 500;
 /// The maximum time until the messages that were listed are ready again.
-const RETURN: Duration = Duration::from_secs(3);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which they are counted until then.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
     let broker = connect::broker(settings)?;
@@ -41,7 +41,9 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
                 false => Vec::new(),
             };
             let requeued = &parked[..parked.len().min(limit.unwrap_or(usize::MAX))];
-            for deliveries in [deliveries(requeued), lost.clone()].iter().flat_map(|ids| ids.chunks(BATCH)) {
+            for deliveries in
+                [deliveries(requeued), lost.clone()].iter().flat_map(|ids| ids.chunks(MAX_BATCH_DELIVERIES))
+            {
                 away::database(ledger.jobs_unpark(deliveries).await)?;
             }
             let moved = away::broker(broker.parked_move(&dead, |_| main.clone(), Some(requeued.len())).await)?;
@@ -55,11 +57,11 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         }
         Command::Discard(discard) => {
             let (ledger, mut counts) = (connect::ledger(settings)?, Counts::default());
-            let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
+            let reason = |parked: &Parked| parked::reason(parked, REASON_HEADER).unwrap_or_default();
             let reading = away::broker(discard.read(&broker, &dead, reason, &mut counts).await)?;
             let mut gone = 0;
             if discard.show(&counts, &reading, lines)? {
-                for deliveries in deliveries(reading.parked()).chunks(BATCH) {
+                for deliveries in deliveries(reading.parked()).chunks(MAX_BATCH_DELIVERIES) {
                     away::database(ledger.deliveries_cancel(deliveries).await)?;
                     away::database(ledger.jobs_unpark(deliveries).await)?;
                 }
@@ -78,13 +80,13 @@ fn are_too_many(noted: usize, ready: u32) -> bool {
 /// Returns true if as many dead letters are ready as before they were listed. Otherwise somebody else reads them: then a delivery
 /// whose message was not seen may have one.
 async fn is_back(broker: &Broker, before: u32) -> anyhow::Result<bool> {
-    let deadline = Instant::now() + RETURN;
+    let deadline = Instant::now() + RETURN_TIMEOUT;
     loop {
         let ready = away::broker(broker.parked_ready(&broker.names().dead()).await)?;
         if ready == before || Instant::now() >= deadline {
             return Ok(ready == before);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -109,7 +111,7 @@ fn lines(parked: &Parked) -> Vec<Value> {
     let (name, body) = parked::body(&parked.body);
     let line = |job: Option<Job>| {
         json!({
-            "reason": parked::reason(parked, REASON),
+            "reason": parked::reason(parked, REASON_HEADER),
             "detail": header("x-dead-detail").or_else(|| Some(moved?.detail())),
             "delivery_id": job.map(|job| job.delivery.to_string()),
             "attempt": job.map(|job| job.attempt),

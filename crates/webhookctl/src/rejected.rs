@@ -12,7 +12,7 @@ use crate::{
     parked::{self, Command, Counts},
 };
 
-const REASON: &str = "x-rejected-reason";
+const REASON_HEADER: &str = "x-rejected-reason";
 
 /// Events that could not be used.
 #[derive(Args)]
@@ -41,7 +41,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
         }
         Command::Discard(discard) => {
             let mut counts = Counts::default();
-            let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
+            let reason = |parked: &Parked| parked::reason(parked, REASON_HEADER).unwrap_or_default();
             let reading = away::broker(discard.read(&broker, &queue, reason, &mut counts).await)?;
             let mut gone = 0;
             if discard.show(&counts, &reading, |parked| vec![line(parked)])? {
@@ -58,7 +58,7 @@ fn line(parked: &Parked) -> Value {
     let moved = parked.moved.as_ref();
     let (name, body) = parked::body(&parked.body);
     json!({
-        "reason": parked::reason(parked, REASON),
+        "reason": parked::reason(parked, REASON_HEADER),
         "detail": header("x-rejected-detail").or_else(|| Some(moved?.detail())),
         "rejected_at": header("x-rejected-at").or_else(|| at(moved?)),
         "routing_key": header("x-rejected-routing-key").or_else(|| moved?.routing_key.clone()),

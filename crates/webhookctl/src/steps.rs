@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep};
 use crate::{away, output};
 
 /// The pause between two steps, which leaves the database to other work, as that of api-service.
-pub(crate) const BREATH: Duration = Duration::from_millis(20);
+pub(crate) const STEP_PAUSE: Duration = Duration::from_millis(20);
 /// Tries of a step that fails, and the pause before the next one.
-const TRIES: u32 = 20;
-const PATIENCE: Duration = Duration::from_millis(500);
+const MAX_TRIES: u32 = 20;
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The time between two lines that say how far it has come.
-const TELL: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Steps, of which failed ones are taken again.
 pub(crate) struct Steps {
@@ -33,10 +33,10 @@ impl Steps {
     /// Pauses before the step is tried again. Returns false if it was tried often enough.
     pub(crate) async fn may_retry(&mut self) -> bool {
         self.failed += 1;
-        if self.failed == TRIES {
+        if self.failed == MAX_TRIES {
             return false;
         }
-        sleep(PATIENCE).await;
+        sleep(RETRY_PAUSE).await;
         true
     }
 
@@ -50,7 +50,7 @@ impl Steps {
 
     /// Prints how far the command has come, if the last such line is old enough.
     pub(crate) fn tell(&mut self, so_far: impl Display) -> anyhow::Result<()> {
-        if self.told.elapsed() < TELL {
+        if self.told.elapsed() < PROGRESS_INTERVAL {
             return Ok(());
         }
         self.told = Instant::now();

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::{away, brake::described, connect, output};
 
 /// The time that is looked at.
-const SINCE: Duration = Duration::from_secs(5 * 60);
+const PERIOD: Duration = Duration::from_secs(5 * 60);
 
 /// Shows the webhooks that took places of dispatchers, were slow and failed in the last five minutes, and those whose jobs are
 /// held now. It reads only.
@@ -30,7 +30,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
     connect::require_schema(&ledger).await?;
     let brakes = away::database(ledger.brakes().await)?;
-    let top = away::database(ledger.top(SINCE, arguments.limit).await)?;
+    let top = away::database(ledger.top(PERIOD, arguments.limit).await)?;
     let (names, mut ready) = (broker.names(), Vec::new());
     for (lane, queue) in [("main", names.main()), ("bulk", names.bulk()), ("slow", names.slow())] {
         ready.push((lane, away::broker(broker.depth_shown(&queue).await)?));
@@ -67,7 +67,7 @@ impl Seen {
     /// Places that were taken on average: the time that the attempts took, in the time of which attempts were read.
     fn places_of(&self, seconds: f64) -> f64 {
         let read = self.cut_at.map_or(f64::INFINITY, |cut_at| (self.now - cut_at).as_seconds_f64());
-        seconds / read.clamp(1.0, SINCE.as_secs_f64())
+        seconds / read.clamp(1.0, PERIOD.as_secs_f64())
     }
 
     fn of(brakes: Vec<Brake>, top: Top, ready: Vec<(&'static str, Option<u32>)>, limit: usize) -> Self {
@@ -103,7 +103,7 @@ impl Seen {
         json!({
             "at": time_text::written(self.now),
             "brakes": self.brakes.iter().map(brake).collect::<Vec<_>>(),
-            "seconds": SINCE.as_secs(),
+            "seconds": PERIOD.as_secs(),
             "deliveries": self.deliveries,
             "events_since": self.cut_at.and_then(time_text::written),
             "places": self.places.iter().map(|one| attempts(one, one.seconds, one.attempts)).collect::<Vec<_>>(),

@@ -14,7 +14,7 @@ use super::observed::{Database, Observed, SettingsSeen};
 use crate::connect;
 
 /// How long a step at a server may take.
-const PATIENCE: Duration = Duration::from_secs(4);
+const STEP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Looks concurrently at the database, the broker and, by its management API, the broker's cluster.
 pub(super) async fn at_everything() -> Observed {

@@ -11,11 +11,11 @@ use crate::{
     away,
     confirm::Confirm,
     output,
-    steps::{BREATH, Steps},
+    steps::{STEP_PAUSE, Steps},
 };
 
 /// The time after the last retry within which the broker has delivered every job, even one that waited behind others.
-const LATENESS: Duration = Duration::from_secs(60 * 60);
+const MAX_LATENESS: Duration = Duration::from_secs(60 * 60);
 
 /// When an erasure may begin.
 pub(super) enum Begin {
@@ -52,7 +52,7 @@ impl Begin {
     /// Fails if it is too early, and says when to come back.
     async fn require(&self, ledger: &Ledger, condition: TenantCondition) -> anyhow::Result<()> {
         let after = match self {
-            Self::Drained(last_retry) => *last_retry + LATENESS,
+            Self::Drained(last_retry) => *last_retry + MAX_LATENESS,
             Self::Now => SETTLING,
         };
         let last_deleted = condition.last_deleted.map(|ago| Duration::try_from_secs_f64(ago).unwrap_or_default());
@@ -129,7 +129,7 @@ async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow
                 }
                 steps.failed = 0;
                 steps.tell(format_args!("erased so far: {}", listed(gone)))?;
-                sleep(BREATH).await;
+                sleep(STEP_PAUSE).await;
             }
             Ok(Erased::Registered) => {
                 bail!("the tenant has registered a webhook meanwhile: stop the tenant again, and erase the rest later")

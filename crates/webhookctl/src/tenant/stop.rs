@@ -11,11 +11,11 @@ use crate::{
     away,
     confirm::Confirm,
     output,
-    steps::{BREATH, Steps},
+    steps::{STEP_PAUSE, Steps},
 };
 
 /// How often it is looked whether somebody else has taken the last steps.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Deletes a tenant's webhooks, and has all their waiting deliveries cancelled.
 pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm: Confirm) -> anyhow::Result<()> {
@@ -64,7 +64,7 @@ fn described(Webhook { id, settings, backlog, .. }: &Webhook) -> String {
 async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
     let (mut steps, mut cancelled) = (Steps::new("interrupted: run the command again to cancel the rest"), 0);
     loop {
-        let is_idle = match ledger.cancellation_step(Some(tenant), BREATH).await {
+        let is_idle = match ledger.cancellation_step(Some(tenant), STEP_PAUSE).await {
             Ok(Some(step)) => {
                 cancelled += step.deliveries;
                 steps.failed = 0;
@@ -85,6 +85,6 @@ async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
             failed => format!(", and {failed} step(s) failed in succession"),
         };
         steps.tell(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
-        sleep(if is_idle { LOOK } else { BREATH }).await;
+        sleep(if is_idle { POLL_INTERVAL } else { STEP_PAUSE }).await;
     }
 }

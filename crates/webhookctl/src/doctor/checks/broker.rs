@@ -11,7 +11,7 @@ use super::{
 };
 
 /// The oldest version that the service supports.
-const OLDEST: (u32, u32) = (3, 10);
+const MIN_VERSION: (u32, u32) = (3, 10);
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let Some(seen) = &observed.broker else {
@@ -91,7 +91,7 @@ fn version(cluster: &ClusterSeen) -> Option<Finding> {
     if versions.is_empty() {
         return None;
     }
-    let is_old = |version: &&str| number(version).is_some_and(|number| number < OLDEST);
+    let is_old = |version: &&str| number(version).is_some_and(|number| number < MIN_VERSION);
     Some(match versions.iter().any(is_old) {
         true => Finding::error(id, format!("RabbitMQ {told} is older than 3.10"), "upgrade it to 3.10 or later"),
         false => Finding::ok(id, format!("RabbitMQ {told}")),

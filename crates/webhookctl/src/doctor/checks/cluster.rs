@@ -11,11 +11,12 @@ use super::super::{
 };
 
 /// What a policy must not do: it would take messages away, or refuse them.
-const LOSES: [&str; 5] = ["message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"];
+const LOSING_ARGUMENTS: [&str; 5] = ["message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"];
 /// What a policy should not do: our arguments win where there are any.
-const SHADOWS: [&str; 4] = ["dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "overflow"];
+const SHADOWED_ARGUMENTS: [&str; 4] =
+    ["dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "overflow"];
 /// Three members survive the loss of one; more cost more than they are worth.
-const ENOUGH: usize = 3;
+const WANTED_MEMBERS: usize = 3;
 /// The longest wait for a silent node that keeps to what deploy/production.md promises.
 const SILENT_NODE_S: u64 = 20;
 
@@ -113,7 +114,7 @@ fn members(queues: &[&ClusterQueue], nodes: usize) -> Finding {
         let remedy = "start the nodes with their members; nobody publishes or consumes there until most of them run";
         return Finding::error(id, format!("without a majority of members: {queues}"), remedy);
     }
-    let wanted = nodes.min(ENOUGH);
+    let wanted = nodes.min(WANTED_MEMBERS);
     if let Some(queues) = those(&|queue| queue.members.len() < wanted) {
         let remedy = "rabbitmq-queues grow NODE all, for each node that has none";
         return Finding::warning(id, format!("fewer than {} on {queues}", many(wanted, "member")), remedy);
@@ -183,14 +184,14 @@ fn harmful(definition: &Value) -> Option<(bool, String)> {
     let set = definition.as_object()?.iter().filter(|(key, value)| {
         // The lower of two limits counts, and a thousand redeliveries is ours.
         let is_harmless = *key == "delivery-limit" && value.as_u64().is_some_and(|limit| limit >= 1_000);
-        (LOSES.contains(&key.as_str()) || SHADOWS.contains(&key.as_str())) && !is_harmless
+        (LOSING_ARGUMENTS.contains(&key.as_str()) || SHADOWED_ARGUMENTS.contains(&key.as_str())) && !is_harmless
     });
     let set: Vec<_> = set.collect();
     let told = set.iter().map(|(key, value)| match value {
         Value::String(text) => format!("{key} = {text}"),
         value => format!("{key} = {value}"),
     });
-    let loses = set.iter().any(|(key, _)| LOSES.contains(&key.as_str()));
+    let loses = set.iter().any(|(key, _)| LOSING_ARGUMENTS.contains(&key.as_str()));
     (!set.is_empty()).then(|| (loses, told.collect::<Vec<_>>().join(", ")))
 }
 

@@ -12,7 +12,7 @@ use super::super::{
 };
 
 /// Notices that wait while somebody consumes them, at most.
-const FEW: u32 = 1_000;
+const MAX_NORMAL_NOTICES: u32 = 1_000;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let Some(inside) = observed.inside() else { return Vec::new() };
@@ -156,7 +156,7 @@ fn notices(inside: &InsideSeen) -> Option<Finding> {
     let waiting = many(ready, "notice");
     Some(match (ready, consumers) {
         (0, _) => Finding::ok("queues.notices", "no notice waits"),
-        (..FEW, _) => Finding::note(
+        (..MAX_NORMAL_NOTICES, _) => Finding::note(
             "queues.notices",
             format!("{waiting} of webhooks are waiting, with {}", many(consumers, "consumer")),
         ),
