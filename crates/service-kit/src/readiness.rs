@@ -145,6 +145,6 @@ mod tests {
         let report = readiness.clone().check("database", || async { Ok(()) }).report().await;
         assert!(report.ready);
         assert_eq!(said(&report), [("broker", "not connected"), ("database", "ok")]);
-        assert!(!readiness.check("database", || async { Err("away".to_owned()) }).report().await.ready);
+        assert!(!readiness.check("database", || async { Err("unavailable".to_owned()) }).report().await.ready);
     }
 }

@@ -6,7 +6,7 @@ use broker::Backoff;
 use domain::error_chain;
 use tokio_util::sync::CancellationToken;
 
-/// Retries `step` with back-off for as long as it fails, as it does while the database is away. Logs every failure.
+/// Retries `step` with back-off for as long as it fails, as it does while the database is unavailable. Logs every failure.
 /// Returns `None` when `abandon` comes before that. Nothing is acknowledged meanwhile: what was to follow must not happen
 /// then, and the message that caused it comes again.
 pub async fn until_done<T, E, F>(what: &str, abandon: &CancellationToken, mut step: impl FnMut() -> F) -> Option<T>

@@ -9,8 +9,9 @@ use service_kit::Settings;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    away, connect, output,
+    connect, output,
     parked::{self, Command, Counts},
+    server_error,
 };
 
 const REASON_HEADER: &str = "x-dead-reason";
@@ -27,14 +28,14 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
     let (dead, main) = (broker.names().dead(), broker.names().main());
     match command {
         Command::List { limit } => {
-            let parked = away::broker(broker.parked_list(&dead, limit).await)?;
+            let parked = server_error::broker(broker.parked_list(&dead, limit).await)?;
             parked.iter().flat_map(lines).try_for_each(output::line)
         }
         Command::Requeue { limit } => {
             let ledger = connect::ledger(settings)?;
-            let noted = away::database(ledger.jobs_parked().await)?;
-            let ready = away::broker(broker.parked_ready(&dead).await)?;
-            let parked = away::broker(broker.parked_list(&dead, usize::MAX).await)?;
+            let noted = server_error::database(ledger.jobs_parked().await)?;
+            let ready = server_error::broker(broker.parked_ready(&dead).await)?;
+            let parked = server_error::broker(broker.parked_list(&dead, usize::MAX).await)?;
             // Somebody removed their messages: lost-job detection makes their jobs again.
             let lost = match limit.is_none() && are_too_many(noted.len(), ready) && is_back(&broker, ready).await? {
                 true => without_message(noted, &parked),
@@ -44,9 +45,9 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
             for deliveries in
                 [deliveries(requeued), lost.clone()].iter().flat_map(|ids| ids.chunks(MAX_BATCH_DELIVERIES))
             {
-                away::database(ledger.jobs_unpark(deliveries).await)?;
+                server_error::database(ledger.jobs_unpark(deliveries).await)?;
             }
-            let moved = away::broker(broker.parked_move(&dead, |_| main.clone(), Some(requeued.len())).await)?;
+            let moved = server_error::broker(broker.parked_move(&dead, |_| main.clone(), Some(requeued.len())).await)?;
             if !lost.is_empty() {
                 output::line(format_args!(
                     "released {} deliveries without a message: their jobs are made again",
@@ -58,14 +59,14 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         Command::Discard(discard) => {
             let (ledger, mut counts) = (connect::ledger(settings)?, Counts::default());
             let reason = |parked: &Parked| parked::reason(parked, REASON_HEADER).unwrap_or_default();
-            let reading = away::broker(discard.read(&broker, &dead, reason, &mut counts).await)?;
+            let reading = server_error::broker(discard.read(&broker, &dead, reason, &mut counts).await)?;
             let mut gone = 0;
             if discard.show(&counts, &reading, lines)? {
                 for deliveries in deliveries(reading.parked()).chunks(MAX_BATCH_DELIVERIES) {
-                    away::database(ledger.deliveries_cancel(deliveries).await)?;
-                    away::database(ledger.jobs_unpark(deliveries).await)?;
+                    server_error::database(ledger.deliveries_cancel(deliveries).await)?;
+                    server_error::database(ledger.jobs_unpark(deliveries).await)?;
                 }
-                gone = away::broker(reading.discard().await)?;
+                gone = server_error::broker(reading.discard().await)?;
             }
             output::line(format_args!("discarded {gone} message(s); their deliveries that still waited are cancelled"))
         }
@@ -82,7 +83,7 @@ fn are_too_many(noted: usize, ready: u32) -> bool {
 async fn is_back(broker: &Broker, before: u32) -> anyhow::Result<bool> {
     let deadline = Instant::now() + RETURN_TIMEOUT;
     loop {
-        let ready = away::broker(broker.parked_ready(&broker.names().dead()).await)?;
+        let ready = server_error::broker(broker.parked_ready(&broker.names().dead()).await)?;
         if ready == before || Instant::now() >= deadline {
             return Ok(ready == before);
         }

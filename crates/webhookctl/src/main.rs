@@ -2,7 +2,6 @@
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: use `output`")]
 
 mod arguments;
-mod away;
 mod brake;
 mod confirm;
 mod connect;
@@ -17,6 +16,7 @@ mod parked;
 mod publish;
 mod recover;
 mod rejected;
+mod server_error;
 mod session;
 mod steps;
 mod tenant;

@@ -10,9 +10,8 @@ use time::OffsetDateTime;
 
 use crate::{
     arguments::{Misuse, moment},
-    away,
     confirm::Confirm,
-    connect, output,
+    connect, output, server_error,
     steps::Steps,
 };
 
@@ -96,7 +95,7 @@ impl Run {
     async fn count(&self, tenant: Option<TenantId>) -> anyhow::Result<RecoverableWebhooks> {
         let mut found = Vec::new();
         let mut steps = Steps::new("the deliveries are not counted, and nothing was changed: run the command again");
-        for webhook in away::database(self.ledger.recoverable_webhooks(tenant).await)? {
+        for webhook in server_error::database(self.ledger.recoverable_webhooks(tenant).await)? {
             let counted = loop {
                 let RecoverableWebhook { id, tenant, .. } = webhook;
                 match self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use ledger::LedgerError;
 use tokio::time::{Instant, sleep};
 
-use crate::{away, output};
+use crate::{output, server_error};
 
 /// The pause between two steps, which leaves the database to other work, as that of api-service.
 pub(crate) const STEP_PAUSE: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ impl Steps {
     /// Pauses before a step is tried again that the ledger refused. Fails if that is of no use.
     pub(crate) async fn retry(&mut self, error: LedgerError) -> anyhow::Result<()> {
         if error.is_unavailable() || !self.may_retry().await {
-            return away::database(Err(error)).context(self.interrupted);
+            return server_error::database(Err(error)).context(self.interrupted);
         }
         Ok(())
     }

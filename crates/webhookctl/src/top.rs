@@ -9,7 +9,7 @@ use service_kit::Settings;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{away, brake::described, connect, output};
+use crate::{brake::described, connect, output, server_error};
 
 /// The time that is looked at.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
@@ -29,11 +29,11 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
     let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
     connect::require_schema(&ledger).await?;
-    let brakes = away::database(ledger.brakes().await)?;
-    let top = away::database(ledger.top(PERIOD, arguments.limit).await)?;
+    let brakes = server_error::database(ledger.brakes().await)?;
+    let top = server_error::database(ledger.top(PERIOD, arguments.limit).await)?;
     let (names, mut ready) = (broker.names(), Vec::new());
     for (lane, queue) in [("main", names.main()), ("bulk", names.bulk()), ("slow", names.slow())] {
-        ready.push((lane, away::broker(broker.depth_shown(&queue).await)?));
+        ready.push((lane, server_error::broker(broker.depth_shown(&queue).await)?));
     }
     let seen = Seen::of(brakes, top, ready, arguments.limit);
     if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }

@@ -16,7 +16,7 @@ use service_kit::Settings;
 use time::OffsetDateTime;
 
 use super::{answers::PROGRAM_TIMEOUT, screen::Screen};
-use crate::{away, connect, session};
+use crate::{connect, server_error, session};
 
 /// The name of every webhook that is registered here. One that an earlier run has left is known by it and its URL.
 const WEBHOOK_NAME: &str = "webhookctl listen";
@@ -99,7 +99,7 @@ impl Api {
         let session = Session { tenant, user: WEBHOOK_NAME.to_owned(), role: "admin".to_owned() };
         let id = session::stored(&self.ledger, session, OffsetDateTime::now_utc() + SESSION_LIFETIME).await?;
         let done = calls(&id).await;
-        away::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
+        server_error::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
         done
     }
 

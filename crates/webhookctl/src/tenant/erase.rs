@@ -8,9 +8,8 @@ use ledger::{Erased, Erasure, Ledger, SETTLING, TenantCondition};
 use tokio::time::sleep;
 
 use crate::{
-    away,
     confirm::Confirm,
-    output,
+    output, server_error,
     steps::{STEP_PAUSE, Steps},
 };
 
@@ -27,10 +26,10 @@ pub(super) enum Begin {
 
 /// Erases what the ledger holds of a stopped tenant.
 pub(super) async fn run(ledger: &Ledger, tenant: TenantId, begin: Begin, confirm: Confirm) -> anyhow::Result<()> {
-    let condition = away::database(ledger.tenant_condition(tenant).await)?;
+    let condition = server_error::database(ledger.tenant_condition(tenant).await)?;
     require_stopped(tenant, condition)?;
     begin.require(ledger, condition).await?;
-    let erasure = away::database(ledger.erasure_begin(tenant).await)?;
+    let erasure = server_error::database(ledger.erasure_begin(tenant).await)?;
     let (webhooks, deliveries) = (erasure.webhooks().count(), deliveries(ledger, &erasure).await?);
     output::line(format_args!(
         "of tenant {tenant} are to be erased: {webhooks} webhook(s) and {deliveries} deliveries, with all that belongs to them, \
@@ -71,7 +70,7 @@ impl Begin {
             "the broker may hold jobs of the tenant: run it again in {left}. With --now it begins immediately, and the jobs are \
              parked on the queue of dead jobs when they come"
         );
-        let brakes = away::database(ledger.brakes().await)?;
+        let brakes = server_error::database(ledger.brakes().await)?;
         ensure!(
             brakes.is_empty(),
             "dispatchers are braked (see `webhookctl brake`), so the broker may hold jobs of the tenant: run it again once \
@@ -106,7 +105,7 @@ async fn deliveries(ledger: &Ledger, erasure: &Erasure) -> anyhow::Result<u64> {
     for webhook in erasure.webhooks() {
         let mut last = None;
         loop {
-            let counted = away::database(ledger.deliveries_count(webhook, last).await)?;
+            let counted = server_error::database(ledger.deliveries_count(webhook, last).await)?;
             deliveries += counted.deliveries;
             last = counted.last;
             if last.is_none() {

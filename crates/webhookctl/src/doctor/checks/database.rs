@@ -34,7 +34,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Database::Unknown => {
             return vec![Finding::note("database.connection", "not looked at: database.url cannot be used")];
         }
-        Database::Away(why) => Finding::error(
+        Database::Unavailable(why) => Finding::error(
             "database.connection",
             why,
             "start PostgreSQL, or correct database.url (WEBHOOKS__DATABASE__URL). The services wait for it, and lose nothing",

@@ -254,8 +254,8 @@ fn the_database_is_judged() {
     only("database.clock", Error, "+241.0 s", |seen| database(seen).clock.0 = time::Duration::seconds(241));
     let read_only = broken(|seen| seen.database = Database::ReadOnly);
     assert_eq!((read_only.len(), read_only[0].0), (1, "database.writes"));
-    let away = broken(|seen| seen.database = Database::Away("refused".to_owned()));
-    assert_eq!((away.len(), away[0].0, away[0].2.as_str()), (1, "database.connection", "refused"));
+    let unavailable = broken(|seen| seen.database = Database::Unavailable("refused".to_owned()));
+    assert_eq!((unavailable.len(), unavailable[0].0, unavailable[0].2.as_str()), (1, "database.connection", "refused"));
 }
 
 #[test]

@@ -14,9 +14,9 @@ pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> 
     let Some(ledger) = ledger else { return Database::Unknown };
     // A read-only server is found here: connections are made to a server that takes writes.
     let clock = match timeout(STEP_TIMEOUT, ledger.clock()).await {
-        Err(_) => return Database::Away(format!("no answer within {} s", STEP_TIMEOUT.as_secs())),
+        Err(_) => return Database::Unavailable(format!("no answer within {} s", STEP_TIMEOUT.as_secs())),
         Ok(Err(LedgerError::ReadOnly)) => return Database::ReadOnly,
-        Ok(Err(error)) => return Database::Away(error_chain(&error)),
+        Ok(Err(error)) => return Database::Unavailable(error_chain(&error)),
         // The second one waits for no connection, and tells the time better.
         Ok(Ok(first)) => timeout(STEP_TIMEOUT, ledger.clock()).await.ok().and_then(Result::ok).unwrap_or(first),
     };
