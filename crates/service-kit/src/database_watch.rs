@@ -102,11 +102,11 @@ impl Clock {
     async fn read_for_ever(mut self) {
         let mut times = interval(READ_INTERVAL);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told = None;
+        let mut logged = None;
         loop {
             times.tick().await;
             let read = self.ledger.clock().await;
-            tell(&mut told, &read);
+            log_change(&mut logged, &read);
             match read {
                 Ok(reading) => self.take(reading),
                 Err(error) => tracing::debug!(error = error_chain(&error), "no reading of its clock"),
@@ -132,9 +132,9 @@ impl Clock {
     }
 }
 
-/// Logs once when the database is unavailable, accepts no writes, is behind the wrong pooler, or is well again. `told` is
-/// the fault that was logged last.
-fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError>) {
+/// Logs once when the database is unavailable, accepts no writes, is behind the wrong pooler, or is well again. `logged`
+/// is the fault that was logged last.
+fn log_change(logged: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError>) {
     let error = read.as_ref().err();
     let fault = error.map(|error| match error {
         LedgerError::ReadOnly => "the database accepts no writes: waiting until it does",
@@ -143,7 +143,7 @@ fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError
         }
         _ => "the database does not answer: waiting until it does",
     });
-    let before = std::mem::replace(told, fault);
+    let before = std::mem::replace(logged, fault);
     match fault {
         _ if fault == before => {}
         Some(fault) => tracing::warn!(error = error.map(|error| error_chain(error)), "{fault}"),

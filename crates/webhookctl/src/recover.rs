@@ -133,7 +133,7 @@ impl Run {
                 // There is nothing to send any more: since the count it was deleted, cancelled, or its bodies have expired.
                 Recover::NotFound | Recover::Cancelling | Recover::BodiesExpired => {}
             }
-            steps.tell(format_args!("recoveries begun so far: {begun} of {}", webhooks.len()))?;
+            steps.show_progress(format_args!("recoveries begun so far: {begun} of {}", webhooks.len()))?;
         }
         output::line(format_args!(
             "recoveries begun: {begun}. The api-services send the deliveries; until then `webhookctl doctor` counts the \
@@ -145,9 +145,9 @@ impl Run {
 
 /// Pauses before what failed is tried again. Fails if that is of no use.
 async fn again(what: &str, steps: &mut Steps, error: LedgerError) -> anyhow::Result<()> {
-    let told = format!("{what} is tried again: {error}");
+    let text = format!("{what} is tried again: {error}");
     steps.retry(error).await?;
-    output::error(told);
+    output::error(text);
     Ok(())
 }
 

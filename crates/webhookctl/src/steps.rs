@@ -20,14 +20,14 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) struct Steps {
     /// Tries of the present step that failed.
     pub(crate) failed: u32,
-    told: Instant,
+    shown_at: Instant,
     /// The advice when a step cannot be taken.
     interrupted: &'static str,
 }
 
 impl Steps {
     pub(crate) fn new(interrupted: &'static str) -> Self {
-        Self { failed: 0, told: Instant::now(), interrupted }
+        Self { failed: 0, shown_at: Instant::now(), interrupted }
     }
 
     /// Pauses before the step is tried again. Returns false if it was tried often enough.
@@ -49,11 +49,11 @@ impl Steps {
     }
 
     /// Prints how far the command has come, if the last such line is old enough.
-    pub(crate) fn tell(&mut self, so_far: impl Display) -> anyhow::Result<()> {
-        if self.told.elapsed() < PROGRESS_INTERVAL {
+    pub(crate) fn show_progress(&mut self, so_far: impl Display) -> anyhow::Result<()> {
+        if self.shown_at.elapsed() < PROGRESS_INTERVAL {
             return Ok(());
         }
-        self.told = Instant::now();
+        self.shown_at = Instant::now();
         output::line(so_far)
     }
 }

@@ -50,8 +50,8 @@ fn summary(findings: &[Finding]) -> String {
     };
     for finding in of(Level::Error).chain(of(Level::Warning)) {
         let (style, mark) = style(finding.level);
-        let told = wrapped(&format!("{}: {}", finding.id, finding.text), MAX_LINE_CHARS - 4).join("\n    ");
-        text += &format!("\n  {style}{mark}{style:#} {told}\n");
+        let lines = wrapped(&format!("{}: {}", finding.id, finding.text), MAX_LINE_CHARS - 4).join("\n    ");
+        text += &format!("\n  {style}{mark}{style:#} {lines}\n");
         let remedy = finding.remedy.as_deref().unwrap_or_default();
         text += &format!("    → {}\n", wrapped(remedy, MAX_LINE_CHARS - 6).join("\n      "));
     }
@@ -98,7 +98,7 @@ Nothing is wrong.
     }
 
     #[test]
-    fn what_is_wrong_is_told_again_with_what_mends_it_the_worst_first() {
+    fn faults_are_listed_again_with_their_fix_the_worst_first() {
         let findings = [
             Finding::ok("keys.open", "3 secrets"),
             Finding::warning("queues.rejected", "1 event was rejected", "webhookctl rejected list"),

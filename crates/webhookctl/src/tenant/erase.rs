@@ -127,7 +127,7 @@ async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow
                     *gone.entry(table).or_default() += count;
                 }
                 steps.failed = 0;
-                steps.tell(format_args!("erased so far: {}", listed(gone)))?;
+                steps.show_progress(format_args!("erased so far: {}", listed(gone)))?;
                 sleep(STEP_PAUSE).await;
             }
             Ok(Erased::Registered) => {

@@ -83,7 +83,7 @@ async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
             0 => String::new(),
             failed => format!(", and {failed} step(s) failed in succession"),
         };
-        steps.tell(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
+        steps.show_progress(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
         sleep(if is_idle { POLL_INTERVAL } else { STEP_PAUSE }).await;
     }
 }

@@ -87,14 +87,14 @@ fn version(cluster: &ClusterSeen) -> Option<Finding> {
     let mut versions: Vec<_> = cluster.nodes.iter().filter_map(ClusterNode::version).collect();
     versions.sort_unstable();
     versions.dedup();
-    let told = versions.join(", ");
+    let joined = versions.join(", ");
     if versions.is_empty() {
         return None;
     }
     let is_old = |version: &&str| number(version).is_some_and(|number| number < MIN_VERSION);
     Some(match versions.iter().any(is_old) {
-        true => Finding::error(id, format!("RabbitMQ {told} is older than 3.10"), "upgrade it to 3.10 or later"),
-        false => Finding::ok(id, format!("RabbitMQ {told}")),
+        true => Finding::error(id, format!("RabbitMQ {joined} is older than 3.10"), "upgrade it to 3.10 or later"),
+        false => Finding::ok(id, format!("RabbitMQ {joined}")),
     })
 }
 

@@ -43,16 +43,16 @@ fn present(inside: &InsideSeen) -> Finding {
         return Finding::error(id, text, "start the services; they declare their queues");
     }
     let missing = [("queue", queues), ("exchange", exchanges)].into_iter().filter(|(_, names)| !names.is_empty());
-    let told = missing.map(|(noun, names)| match names.as_slice() {
+    let texts = missing.map(|(noun, names)| match names.as_slice() {
         [name] => format!("the {noun} {name} is missing"),
         names => format!("the {noun}s {} are missing", names.join(", ")),
     });
-    let told: Vec<_> = told.collect();
-    if told.is_empty() {
+    let texts: Vec<_> = texts.collect();
+    if texts.is_empty() {
         let (queues, exchanges) = (inside.queues.len(), inside.exchanges.len());
         return Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges exist"));
     }
-    Finding::error(id, told.join("; "), remedy)
+    Finding::error(id, texts.join("; "), remedy)
 }
 
 fn arguments(inside: &InsideSeen) -> Vec<Finding> {
@@ -65,10 +65,10 @@ fn arguments(inside: &InsideSeen) -> Vec<Finding> {
         })
         .map(|(name, differs)| {
             // The broker's words name it, mostly.
-            let told = differs.trim_start_matches("PRECONDITION_FAILED - ");
+            let reason = differs.trim_start_matches("PRECONDITION_FAILED - ");
             Finding::error(
                 id,
-                format!("{name} is declared with other arguments, so no service can connect: {told}"),
+                format!("{name} is declared with other arguments, so no service can connect: {reason}"),
                 format!("once it is empty: `rabbitmqctl delete_queue {name}` (an exchange: by the management plugin); then webhookctl dead list declares it"),
             )
         })
@@ -86,9 +86,9 @@ fn unknown(inside: &InsideSeen) -> Option<Finding> {
         Seen::Unknown(error) => Some(format!("{name}: {}", error_chain(error))),
         _ => None,
     };
-    let told: Vec<_> = all.filter_map(unknown).collect();
-    let [first, ..] = told.as_slice() else { return None };
-    let count = many(told.len(), "queue");
+    let texts: Vec<_> = all.filter_map(unknown).collect();
+    let [first, ..] = texts.as_slice() else { return None };
+    let count = many(texts.len(), "queue");
     Some(Finding::error(
         "queues.answer",
         format!("{count} did not answer, such as {first}"),

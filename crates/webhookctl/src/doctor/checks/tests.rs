@@ -568,6 +568,6 @@ fn a_policy_is_judged_by_what_it_does_to_our_queues() {
     let remedy = |seen: &Observed| all(seen).into_iter().find_map(|finding| finding.remedy);
     let mut observed = well();
     under(&mut observed, json!({"expires": 5})).operator_policy = Some("o".to_owned());
-    let told = "rabbitmqctl clear_policy -p / p and clear_operator_policy -p / o, or set it again with a pattern that does not match our queues";
-    assert_eq!(remedy(&observed).as_deref(), Some(told));
+    let expected = "rabbitmqctl clear_policy -p / p and clear_operator_policy -p / o, or set it again with a pattern that does not match our queues";
+    assert_eq!(remedy(&observed).as_deref(), Some(expected));
 }
