@@ -8,7 +8,7 @@ use end_to_end::{
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::console::MOST;
+use crate::console::MAX_PAGE_BYTES;
 
 /// Lets axe-core judge the page, when `AXE_CORE` names its script (`make accessibility`).
 async fn violations(browser: &Browser, name: &str) -> Vec<String> {
@@ -63,7 +63,7 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
     let pages = pages(&life, &event, &delivery, &recovery);
     for (name, path) in &pages {
         let text = api.get(path).await.text;
-        assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MOST, "{name} has {} bytes", text.len());
+        assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MAX_PAGE_BYTES, "{name} has {} bytes", text.len());
     }
 
     let Some(browser) = Browser::start(api.address, Kind::default()).await else { return };
