@@ -22,7 +22,7 @@ use crate::{
     wait::until,
 };
 
-/// As long as [`REAL_SCHEDULE`], in attempts.
+/// A schedule with as many attempts as [`REAL_SCHEDULE`].
 const SHORT_SCHEDULE: &str = "100ms,200ms,300ms";
 /// The tenant's schedule: a delivery is dropped after a quarter of an hour.
 const REAL_SCHEDULE: &str = "60s,5m,15m";

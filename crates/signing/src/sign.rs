@@ -1,5 +1,5 @@
-//! The two signatures of a delivery: our own (specification, section 5.2), and that of Standard Webhooks 1.0, which covers the
-//! delivery's id and the attempt's time as well.
+//! The two signatures of a delivery: `X-Service-Signature` (specification, section 5.2), and that of Standard Webhooks 1.0,
+//! which covers the delivery's id and the attempt's time as well.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ring::hmac;
@@ -15,8 +15,8 @@ pub fn sign(secret: &SigningSecret, body: &[u8], unix_seconds: i64) -> String {
 }
 
 /// The value of `webhook-signature`: `v1,` and the base64 of the HMAC-SHA256 of `id.unix_seconds.body`. The key is what
-/// the text after `whsec_` decodes to as base64: for a secret of ours, 48 bytes. So the official libraries take the
-/// secret as it was shown. `None` when the text is not base64, which is true of no secret of ours.
+/// the text after `whsec_` decodes to as base64: 48 bytes of a [generated](SigningSecret::generate) secret. So the official
+/// libraries accept the secret as it was shown. `None` when the text is not base64, which a generated one always is.
 pub fn sign_standard(secret: &SigningSecret, id: &str, unix_seconds: i64, body: &[u8]) -> Option<String> {
     let mut context = hmac::Context::with_key(&standard_key(secret)?);
     for part in [id.as_bytes(), b".", unix_seconds.to_string().as_bytes(), b".", body] {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn every_secret_of_ours_is_a_key_of_48_bytes() {
+    fn every_generated_secret_is_a_key_of_48_bytes() {
         let secret = SigningSecret::generate().unwrap();
         let text = secret.expose().strip_prefix("whsec_").unwrap().to_owned();
         assert_eq!(STANDARD.decode(&text).unwrap().len(), 48);

@@ -86,7 +86,7 @@ impl Server {
         let mut http = http1::Builder::new();
         let connection = http.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
-        // What breaks off is shown where it is noticed.
+        // A connection that breaks off is shown where that is noticed.
         tokio::select! {
             _ = connection.as_mut() => {}
             () = self.stop.cancelled() => {
