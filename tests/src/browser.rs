@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Timers of the pages run ten times as fast: an open page is refreshed each half second.
-const HURRY: &str =
+const HURRY_SCRIPT: &str =
     "const timer = setTimeout; window.setTimeout = (call, delay, ...rest) => timer(call, delay / 10, ...rest);";
 
 /// The driver, and one browser.
@@ -66,7 +66,7 @@ impl Browser {
         builder.capabilities(capabilities(kind));
         let page = builder.connect(&format!("http://127.0.0.1:{port}")).await.expect("the browser starts");
         let browser = Self { page, base: format!("http://{service}"), driver };
-        browser.own("Page.addScriptToEvaluateOnNewDocument", json!({"source": HURRY})).await;
+        browser.own("Page.addScriptToEvaluateOnNewDocument", json!({"source": HURRY_SCRIPT})).await;
         Some(browser)
     }
 

@@ -3,7 +3,7 @@
 use crate::system::System;
 
 /// The columns' defaults name the server's own function.
-const FIRST: &str = "DO $$ DECLARE one record; BEGIN \
+const USE_SETTABLE_CLOCK: &str = "DO $$ DECLARE one record; BEGIN \
        EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', current_database()); \
        FOR one IN \
            SELECT c.oid::regclass AS name, a.attname AS column FROM pg_attrdef AS d \
@@ -24,7 +24,7 @@ pub async fn make_settable(system: &System) {
         );
         system.sql(&function).await;
     }
-    system.sql(FIRST).await;
+    system.sql(USE_SETTABLE_CLOCK).await;
 }
 
 /// Sets the database's clock, seconds ahead of this machine's. All sessions see it.

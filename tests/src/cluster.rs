@@ -78,8 +78,8 @@ impl Cluster {
     }
 
     /// Puts it back.
-    pub fn mend(&self, node: Node) {
-        self.stack.run(&["mend", &node.to_string()]);
+    pub fn reconnect(&self, node: Node) {
+        self.stack.run(&["reconnect", &node.to_string()]);
     }
 
     /// Makes a standby the primary. The other database must not run.
@@ -120,7 +120,7 @@ impl Cluster {
         for number in 1..=brokers {
             let node = Node::Broker(number).to_string();
             let _ = self.stack.try_run(&["resume", &node]);
-            let _ = self.stack.try_run(&["mend", &node]);
+            let _ = self.stack.try_run(&["reconnect", &node]);
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, NoTls, Row};
 use crate::outsider::sql;
 
 /// The advisory lock of whoever makes the template.
-const LOCK: i64 = 0x7e57;
+const TEMPLATE_LOCK: i64 = 0x7e57;
 
 /// The template of each server that this program uses.
 static TEMPLATES: tokio::sync::Mutex<BTreeMap<String, String>> = tokio::sync::Mutex::const_new(BTreeMap::new());
@@ -36,7 +36,7 @@ pub fn with_database(url: &str, database: &str) -> String {
 
 /// Databases that earlier runs have left: templates of past days, and databases of tests that were interrupted. Other runs
 /// may use younger ones.
-const LEFT: &str = "SELECT datname FROM pg_database WHERE datname = 'e2e_template_new' \
+const LEFT_DATABASES: &str = "SELECT datname FROM pg_database WHERE datname = 'e2e_template_new' \
      UNION ALL SELECT datname FROM pg_database WHERE datname ~ '^e2e_template_[0-9a-f]+_[0-9]+$' \
          AND right(datname, 8) < to_char(now() AT TIME ZONE 'utc' - interval '1 day', 'YYYYMMDD') \
      UNION ALL SELECT datname FROM pg_database WHERE datname ~ '^e2e_[0-9a-f]{14}$' \
@@ -50,12 +50,12 @@ async fn template(server: &str) -> String {
         return name.clone();
     }
     let session = Session::open(server).await;
-    session.rows(&format!("SELECT pg_advisory_lock({LOCK})")).await;
+    session.rows(&format!("SELECT pg_advisory_lock({TEMPLATE_LOCK})")).await;
     let today: String = session.rows("SELECT to_char(now() AT TIME ZONE 'utc', 'YYYYMMDD')").await[0].get(0);
     let name = format!("e2e_template_{}_{today}", env!("SCHEMA"));
     let is_there = session.rows(&format!("SELECT 1 FROM pg_database WHERE datname = '{name}'")).await;
     if is_there.is_empty() {
-        for left in session.rows(LEFT).await {
+        for left in session.rows(LEFT_DATABASES).await {
             session.rows(&format!("DROP DATABASE {} WITH (FORCE)", left.get::<_, &str>(0))).await;
         }
         let unfinished = "e2e_template_new";

@@ -1,5 +1,5 @@
 //! A tenant full of life, for the console's pictures and for `make console`: webhooks that are healthy, failing, hanging,
-//! paused, mended and new, with a log of a day and statistics of a month that agree.
+//! paused, fixed and new, with a log of a day and statistics of a month that agree.
 //!
 //! Every delivery is really made, within seconds. Then its times are moved to where its event fired.
 
@@ -22,12 +22,12 @@ use crate::{
     wait::until,
 };
 
-/// As long as [`REAL`], in attempts.
-const SHORT: &str = "100ms,200ms,300ms";
+/// A schedule with as many attempts as [`REAL_SCHEDULE`].
+const SHORT_SCHEDULE: &str = "100ms,200ms,300ms";
 /// The tenant's schedule: a delivery is dropped after a quarter of an hour.
-const REAL: &str = "60s,5m,15m";
+const REAL_SCHEDULE: &str = "60s,5m,15m";
 /// How long all of a phase may take.
-const LONG: Duration = Duration::from_secs(90);
+const PHASE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Who did what.
 const USER: &str = "ida.berg";
 const OTHER_USER: &str = "jonas.lind";
@@ -36,7 +36,7 @@ const OTHER_USER: &str = "jonas.lind";
 #[must_use]
 pub fn options(hosts: &Hosts) -> Options {
     let settings = hosts.name_servers().map(|servers| ("EGRESS__NAME_SERVERS", servers));
-    Options { schedule: SHORT, timeout: "2s", settings: settings.into_iter().collect(), ..Options::default() }
+    Options { schedule: SHORT_SCHEDULE, timeout: "2s", settings: settings.into_iter().collect(), ..Options::default() }
 }
 
 /// The tenant's webhooks. Their receivers run as long as this is held.
@@ -49,8 +49,8 @@ pub struct Life {
     pub hanging: String,
     /// One that is paused, and has skipped deliveries.
     pub paused: String,
-    /// One that failed, is mended, and is being recovered.
-    pub mended: String,
+    /// One that failed, is fixed, and is being recovered.
+    pub fixed: String,
     warehouse: Receiver,
     erp: Receiver,
     _others: [Receiver; 3],
@@ -80,7 +80,7 @@ impl Life {
             failing: create(&api, "Warehouse orders", url("warehouse", &warehouse, "api/orders"), &quotes[1..2]).await,
             hanging: create(&other, "Reporting", url("reporting", &reporting, "ingest"), &quotes[2..]).await,
             paused: create(&other, "Shipping labels", labels, &["delivery_note.created"]).await,
-            mended: create(&api, "ERP stock", url("erp", &erp, "stock"), &["stock_receipt.completed"]).await,
+            fixed: create(&api, "ERP stock", url("erp", &erp, "stock"), &["stock_receipt.completed"]).await,
             warehouse,
             erp,
             _others: [crm, reporting, office],
@@ -121,13 +121,13 @@ impl Life {
         publish(system, events).await;
     }
 
-    /// With the real schedule: something waits, and one is mended and is being recovered.
+    /// With the real schedule: something waits, and one is fixed and is being recovered.
     async fn go_on(&self, system: &System, api: &Api, tenant: Uuid) {
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.stop(service).await;
         }
         // Held jobs come back at the pace of recoveries, so that is slow only from now on.
-        let settings = system.settings_with(&[("RETRY__SCHEDULE", REAL), ("API__RECOVER_PER_SECOND", "1")]);
+        let settings = system.settings_with(&[("RETRY__SCHEDULE", REAL_SCHEDULE), ("API__RECOVER_PER_SECOND", "1")]);
         for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
             system.start_with(service, settings.clone()).await;
         }
@@ -143,7 +143,7 @@ impl Life {
             api.newest_in(webhook, state).await;
         }
         let since = json!({"since": "2026-01-01T00:00:00Z"});
-        let begun = api.recover(&self.mended, &since).await;
+        let begun = api.recover(&self.fixed, &since).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
     }
 
@@ -166,11 +166,11 @@ async fn publish(system: &System, mut events: Vec<Event>) {
     system.upstream.publish(&events).await;
     let stored = format!("SELECT count(*) FROM events WHERE id = ANY('{{{}}}')", events::ids(&events));
     let open = "SELECT count(*) FROM deliveries WHERE state IN ('pending', 'retrying')";
-    until("every delivery is done", LONG, || async {
+    until("every delivery is done", PHASE_TIMEOUT, || async {
         system.count(&stored).await == events.len() as i64 && system.count(open).await == 0
     })
     .await;
 }
 
 /// How long `make console` lasts at most.
-pub const LASTS: Duration = Duration::from_secs(4 * 3600);
+pub const CONSOLE_DURATION: Duration = Duration::from_secs(4 * 3600);

@@ -9,7 +9,7 @@ use std::{
 use crate::proxy::target;
 
 /// The maximum time for an answer of the broker.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const FRAME_END: u8 = 0xce;
 
 /// A connection with a channel whose messages are confirmed. Its calls block.
@@ -81,7 +81,7 @@ impl OddPublisher {
         let first = url.split(',').next().unwrap_or_default();
         let uri: lapin::uri::AMQPUri = first.parse().expect("an address of a broker");
         let stream = TcpStream::connect(target(first)).expect("the broker listens");
-        stream.set_read_timeout(Some(ANSWER)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).expect("a timeout can be set");
         let mut publisher = Self { stream };
         publisher.stream.write_all(b"AMQP\0\0\x09\x01").expect("the broker reads");
         publisher.await_method(10, 10);

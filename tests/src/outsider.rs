@@ -19,8 +19,8 @@ use crate::{
 
 /// How long the broker waits for a queue's leader before it says that the queue is empty, and how often such an answer
 /// is asked for again.
-const SILENCE: Duration = Duration::from_millis(250);
-const TRIES: usize = 3;
+const LEADER_TIMEOUT: Duration = Duration::from_millis(250);
+const MAX_TRIES: usize = 3;
 
 /// A connection to the broker that no service uses.
 pub struct Outsider {
@@ -157,12 +157,12 @@ impl Outsider {
     /// asked for again a few times.
     async fn look(&self, queue: &str) -> Queue {
         let passive = QueueDeclareOptions { passive: true, ..Default::default() };
-        let mut tries = 0..TRIES;
+        let mut tries = 0..MAX_TRIES;
         loop {
             let asked = Instant::now();
             let seen = self.channel.queue_declare(queue.into(), passive, FieldTable::default()).await;
             let seen = seen.expect("it exists");
-            let is_silent = seen.message_count() + seen.consumer_count() == 0 && asked.elapsed() >= SILENCE;
+            let is_silent = seen.message_count() + seen.consumer_count() == 0 && asked.elapsed() >= LEADER_TIMEOUT;
             if !is_silent || tries.next().is_none() {
                 return seen;
             }
@@ -303,7 +303,7 @@ pub fn text_header(message: &BasicGetMessage, name: &str) -> String {
 }
 
 /// How long a node has to answer, if there are others.
-const PATIENCE: Duration = Duration::from_secs(2);
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects to the first node of a list that answers.
 ///
@@ -313,7 +313,7 @@ pub async fn connect_any(amqp_urls: &str) -> Result<Connection, lapin::Error> {
     let (most, last) = amqp_urls.rsplit_once(',').unwrap_or(("", amqp_urls));
     for url in most.split(',').filter(|url| !url.is_empty()) {
         let connecting = Connection::connect(url, ConnectionProperties::default());
-        if let Ok(Ok(connection)) = tokio::time::timeout(PATIENCE, connecting).await {
+        if let Ok(Ok(connection)) = tokio::time::timeout(NODE_TIMEOUT, connecting).await {
             return Ok(connection);
         }
     }

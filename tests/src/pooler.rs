@@ -69,8 +69,8 @@ impl Pooler {
     /// When it does not run.
     pub fn change_mode(&self, mode: &str) {
         configure(&self.folder, &self.fixed, mode);
-        let told = Command::new("kill").args(["-s", "HUP", &self.child.id().to_string()]).status();
-        assert!(told.is_ok_and(|status| status.success()), "PgBouncer runs");
+        let signalled = Command::new("kill").args(["-s", "HUP", &self.child.id().to_string()]).status();
+        assert!(signalled.is_ok_and(|status| status.success()), "PgBouncer runs");
     }
 }
 

@@ -219,7 +219,11 @@ impl Drop for Process {
         if std::thread::panicking() {
             let log = self.logged();
             let lines: Vec<_> = log.lines().collect();
-            eprintln!("the end of {}:\n{}", self.log.display(), lines[lines.len().saturating_sub(SHOWN)..].join("\n"));
+            eprintln!(
+                "the end of {}:\n{}",
+                self.log.display(),
+                lines[lines.len().saturating_sub(SHOWN_LOG_LINES)..].join("\n")
+            );
         }
         if !self.log_stays && !std::thread::panicking() {
             let _ = std::fs::remove_file(&self.log);
@@ -228,7 +232,7 @@ impl Drop for Process {
 }
 
 /// How many of the last log lines a failed test shows.
-const SHOWN: usize = 30;
+const SHOWN_LOG_LINES: usize = 30;
 
 /// A free address, another one each time. Its port is below the range of outgoing connections, so none takes it
 /// meanwhile.

@@ -23,10 +23,10 @@ use crate::{
 };
 
 /// Time runs so much faster for the rules: a minute of theirs is a second.
-pub const HURRY: u32 = 60;
+pub const TIME_FACTOR: u32 = 60;
 
 /// The deadline for what the rules take minutes to see.
-const LONG: Duration = Duration::from_secs(120);
+const RULES_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A process of an unoptimized build, beside starting servers and a browser, may take half a second to answer.
 const CONFIGURATION: &str = "
@@ -135,7 +135,7 @@ impl Prometheus {
 
     /// Waits until an expression has a result: with a comparison, until that holds.
     pub async fn wait_for(&self, expr: &str) {
-        until(expr, LONG, || async { !self.query(expr).await.is_empty() }).await;
+        until(expr, RULES_TIMEOUT, || async { !self.query(expr).await.is_empty() }).await;
     }
 
     /// The alerts that fire now, by name, and the service that they are about.
@@ -261,7 +261,7 @@ fn shortened(duration: &str, longest: u32) -> String {
         _ => panic!("{duration} is in days, hours or minutes"),
     };
     let number: u32 = number.parse().expect("a duration has a number");
-    format!("{}ms", longest.min(number * minutes) * 60_000 / HURRY)
+    format!("{}ms", longest.min(number * minutes) * 60_000 / TIME_FACTOR)
 }
 
 #[cfg(test)]

@@ -62,10 +62,10 @@ enum Way {
 }
 
 /// About how many of a client's first bytes are its greeting.
-const GREETING: usize = 1024;
+const GREETING_BYTES: usize = 1024;
 
 /// How long a target has to take a connection: one that is cut off never does.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A reserved address on which nothing listens yet.
 pub struct Reserved {
@@ -111,7 +111,7 @@ impl Reserved {
         let address = listener.local_addr().expect("a listener has an address");
         let (mode, stop) = (watch::Sender::new(Mode::Pass), CancellationToken::new());
         let cut = Mutex::new(CancellationToken::new());
-        let shared = Arc::new(Shared { targets, next: AtomicUsize::new(0), mode, cut, stop: stop.clone() });
+        let shared = Arc::new(Forwarding { targets, next: AtomicUsize::new(0), mode, cut, stop: stop.clone() });
         tokio::spawn(Arc::clone(&shared).accept(listener));
         Proxy { address, shared, _stop: stop.drop_guard() }
     }
@@ -121,7 +121,7 @@ impl Reserved {
 pub struct Proxy {
     /// The address that it listens on.
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<Forwarding>,
     _stop: tokio_util::sync::DropGuard,
 }
 
@@ -180,7 +180,7 @@ impl Proxy {
     }
 }
 
-struct Shared {
+struct Forwarding {
     targets: Vec<SocketAddr>,
     next: AtomicUsize,
     mode: watch::Sender<Mode>,
@@ -188,7 +188,7 @@ struct Shared {
     stop: CancellationToken,
 }
 
-impl Shared {
+impl Forwarding {
     async fn accept(self: Arc<Self>, listener: TcpListener) {
         let mut connections = JoinSet::new();
         loop {
@@ -205,7 +205,7 @@ impl Shared {
     async fn connect(&self) -> Option<TcpStream> {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         for target in self.targets.iter().cycle().skip(first % self.targets.len()).take(self.targets.len()) {
-            if let Ok(Ok(server)) = tokio::time::timeout(CONNECT, TcpStream::connect(target)).await {
+            if let Ok(Ok(server)) = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(target)).await {
                 return Some(server);
             }
         }
@@ -240,7 +240,7 @@ async fn pump(
     let (mut buffer, mut greeting) = (vec![0; 64 * 1024], String::new());
     loop {
         let length = from.read(&mut buffer).await?;
-        if greeting.len() < GREETING {
+        if greeting.len() < GREETING_BYTES {
             greeting += &String::from_utf8_lossy(&buffer[..length]);
         }
         let current = *mode.borrow();

@@ -17,8 +17,8 @@ use uuid::Uuid;
 use crate::{events::Event, outsider::connect_any, system::System};
 
 /// How long the broker may take to confirm a chunk.
-const PATIENCE: Duration = Duration::from_secs(3);
-const CHUNK: usize = 100;
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(3);
+const CHUNK_EVENTS: usize = 100;
 
 /// Publishes events. A chunk that is not confirmed is published again over a new connection, for as long as it takes.
 pub struct Upstream {
@@ -41,7 +41,7 @@ impl Upstream {
     /// Publishes events, in chunks.
     pub async fn publish(&self, events: &[Event]) {
         let mut link = None;
-        for chunk in events.chunks(CHUNK) {
+        for chunk in events.chunks(CHUNK_EVENTS) {
             self.persist(&mut link, chunk).await;
         }
     }
@@ -62,7 +62,7 @@ impl Upstream {
             };
             let publish = async {
                 let (mut link, mut chunk) = (None, Vec::new());
-                while due.recv_many(&mut chunk, CHUNK).await > 0 {
+                while due.recv_many(&mut chunk, CHUNK_EVENTS).await > 0 {
                     self.persist(&mut link, &chunk).await;
                     chunk.clear();
                 }
@@ -73,13 +73,13 @@ impl Upstream {
 
     /// Whether the broker confirms an event in time.
     pub async fn confirms(&self, event: &Event) -> bool {
-        matches!(timeout(PATIENCE, self.chunk(&mut None, std::slice::from_ref(event))).await, Ok(Ok(true)))
+        matches!(timeout(CONFIRM_TIMEOUT, self.chunk(&mut None, std::slice::from_ref(event))).await, Ok(Ok(true)))
     }
 
     /// Publishes a chunk until all of it is confirmed. Returns how often it was published.
     pub(crate) async fn persist(&self, link: &mut Link, chunk: &[Event]) -> u32 {
         let mut times = 1;
-        while !matches!(timeout(PATIENCE, self.chunk(link, chunk)).await, Ok(Ok(true))) {
+        while !matches!(timeout(CONFIRM_TIMEOUT, self.chunk(link, chunk)).await, Ok(Ok(true))) {
             (*link, times) = (None, times + 1);
             // This waits for nothing: it only avoids hammering a broker that boots.
             tokio::time::sleep(Duration::from_millis(100)).await;

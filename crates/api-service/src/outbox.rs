@@ -2,10 +2,10 @@
 
 pub(crate) mod relay;
 
-use std::{error::Error, sync::Arc};
+use std::sync::Arc;
 
 use broker::{Broker, Names, Outgoing, PublishError, Publisher};
-use domain::Notice;
+use domain::{Notice, error_chain};
 use ledger::{Ledger, LedgerError, OutboxBatch, PromisedJob};
 use tokio::sync::Notify;
 
@@ -110,7 +110,7 @@ impl Outbox {
             && let Err(error) = self.ledger.outbox_delete(published).await
         {
             // A relay publishes them again when their lease ends. Dispatchers skip the duplicates.
-            tracing::warn!(error = &error as &dyn Error, "published jobs could not be deleted from the outbox");
+            tracing::warn!(error = error_chain(&error), "published jobs could not be deleted from the outbox");
         }
         unconfirmed.map_or(Ok(()), |unconfirmed| Err(*unconfirmed.error))
     }
@@ -126,10 +126,7 @@ impl Outbox {
         let unconfirmed = match self.publisher.publish(&messages).await {
             Ok(()) => Vec::new(),
             Err(unconfirmed) => {
-                tracing::warn!(
-                    error = &unconfirmed as &dyn Error,
-                    "notices could not be published; they will be later"
-                );
+                tracing::warn!(error = error_chain(&unconfirmed), "notices could not be published; they will be later");
                 unconfirmed.places
             }
         };

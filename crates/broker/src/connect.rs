@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::Presence;
+use domain::{Presence, error_chain};
 use lapin::{Channel, Connection, protocol::AMQPSoftError, uri::AMQPUri};
 
 use crate::{
@@ -34,11 +34,7 @@ impl Broker {
             }
             if addresses.are_several() {
                 let host = node_of(uri);
-                tracing::warn!(
-                    host,
-                    error = &failed as &dyn std::error::Error,
-                    "this node of the broker cannot be used"
-                );
+                tracing::warn!(host, error = error_chain(&failed), "this node of the broker cannot be used");
             }
         }
         *self.context.tls_failure.lock() = match &failed {

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use domain::error_chain;
 use futures_util::{StreamExt, future::try_join_all};
 use lapin::{
     Channel, Connection, Consumer,
@@ -267,7 +268,7 @@ impl Worker {
                     acks.end();
                     self.broker.context.stats.reconnects.inc();
                     if !hurries || !is_early {
-                        let error = ended.as_ref().map(|error| error as &dyn std::error::Error);
+                        let error = ended.as_ref().map(|error| error_chain(error));
                         tracing::warn!(queue = %self.queue, error, "the consumer has ended; attaching again");
                     }
                     let is_refused = ended.is_some_and(|error| error.is_refusal());

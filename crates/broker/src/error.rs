@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::error_chain;
 use lapin::{
     ErrorKind,
     protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
@@ -99,7 +100,7 @@ impl BrokerError {
 
     /// Logs why the broker cannot be used, before the next try.
     pub(crate) fn warn(&self) {
-        let error = self as &dyn std::error::Error;
+        let error = error_chain(self);
         match self {
             Self::Differs(_) => tracing::warn!(error, "the broker has other queues than this service; trying again"),
             Self::Amqp(refused) if matches!(refused.kind(), ErrorKind::ProtocolError(_)) => {

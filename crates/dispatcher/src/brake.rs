@@ -7,7 +7,7 @@ mod pages;
 
 use std::{sync::Arc, time::Duration};
 
-use domain::{OutcomeClass, TenantId, WebhookId};
+use domain::{OutcomeClass, TenantId, WebhookId, error_chain};
 use ledger::{Attempted, Ledger, LedgerError};
 use parking_lot::Mutex;
 use service_kit::DatabaseWatch;
@@ -219,7 +219,7 @@ impl Brake {
         let are_enough = match self.well(&failed).await {
             Ok(well) => self.failures.lock().are_enough(&well, Instant::now()),
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "no look at the receivers that fail");
+                tracing::debug!(error = error_chain(&error), "no look at the receivers that fail");
                 false
             }
         };
@@ -251,7 +251,7 @@ impl Brake {
                     self.others.send_replace(Some(brakes.iter().any(is_others)));
                 }
                 Err(error) if is_start && !std::mem::replace(&mut was_logged, true) => {
-                    let error = &error as &dyn std::error::Error;
+                    let error = error_chain(&error);
                     tracing::warn!(error, "the brakes cannot be read: no jobs are accepted before they are");
                 }
                 // The last order counts.
@@ -266,7 +266,7 @@ impl Brake {
             match done {
                 Ok(is_there) => is_in_ledger = is_there,
                 Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "the brake is not in the ledger");
+                    tracing::debug!(error = error_chain(&error), "the brake is not in the ledger");
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use broker::{Broker, BrokerError};
+use domain::error_chain;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,6 @@ fn set(gauge: &Gauge, queue: &str, depth: Result<Option<u32>, BrokerError>) {
     match depth {
         Ok(Some(depth)) => drop(gauge.set(depth.into())),
         Ok(None) => tracing::debug!(queue, "no depth of a queue: it is missing"),
-        Err(error) => tracing::debug!(queue, error = &error as &dyn std::error::Error, "no depth of a queue"),
+        Err(error) => tracing::debug!(queue, error = error_chain(&error), "no depth of a queue"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use domain::shortened;
+use domain::{error_chain, shortened};
 
 /// The maximum length of an error's text, in characters: as much as an administrator reads.
 pub(crate) const MAX_TEXT_CHARS: usize = 300;
@@ -27,21 +27,7 @@ pub struct Explained(String);
 
 impl Explained {
     pub(crate) fn of(error: &dyn Error) -> Self {
-        Self(limited(Chain(error)))
-    }
-}
-
-struct Chain<'a>(&'a dyn Error);
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut next = self.0.source();
-        while let Some(cause) = next {
-            write!(f, ": {cause}")?;
-            next = cause.source();
-        }
-        Ok(())
+        Self(limited(error_chain(error)))
     }
 }
 

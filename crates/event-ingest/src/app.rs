@@ -1,7 +1,6 @@
 //! Builds, runs and stops the service.
 
 use std::{
-    error::Error,
     future::ready,
     net::SocketAddr,
     sync::Arc,
@@ -9,6 +8,7 @@ use std::{
 };
 
 use broker::{Attachment, BatchLimit, Broker, Closing, Prefetch, Subscription};
+use domain::error_chain;
 use futures_util::future::join_all;
 use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
@@ -139,7 +139,7 @@ async fn keep_bindings(broker: &Broker) {
     loop {
         tokio::time::sleep(BINDINGS_INTERVAL).await;
         if let Err(error) = broker.bind_events().await {
-            let error = &error as &dyn Error;
+            let error = error_chain(&error);
             tracing::warn!(error, "the bindings of the events queue were not declared; trying again in a minute");
         }
     }

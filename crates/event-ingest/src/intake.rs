@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    error::Error,
     num::NonZeroU32,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -10,7 +9,7 @@ use std::{
 };
 
 use broker::{Acker, Names, Outgoing, Publisher, Received};
-use domain::{AcceptedPeriod, DeliveryId, Job, Redelivered, Rejection, Traceparent};
+use domain::{AcceptedPeriod, DeliveryId, Job, Redelivered, Rejection, Traceparent, error_chain};
 use futures_util::{FutureExt, StreamExt, stream};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use ledger::{Ledger, LedgerError, NewEvent, Stored};
@@ -309,7 +308,7 @@ impl Intake {
                 };
                 match stored {
                     Err(error) if (plan.events.len() > 1 || batch.under_way.is_some()) && may_be_less(&error) => {
-                        let (error, events) = (&error as &dyn Error, plan.events.len());
+                        let (error, events) = (error_chain(&error), plan.events.len());
                         tracing::warn!(error, events, "events could not be stored: tried again apart from others");
                         Ok(Err(NotStored::Together))
                     }

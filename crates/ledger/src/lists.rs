@@ -7,6 +7,7 @@ use diesel::{
     result::{Error as QueryError, QueryResult},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl, methods::LoadQuery};
+use domain::error_chain;
 use futures_util::StreamExt;
 
 /// A page of a list: at most `limit` entries that come after `after`.
@@ -20,7 +21,7 @@ pub struct Page<Key> {
 
 /// The values of a row, unless this version does not know one of them.
 pub(crate) fn known<T>(row: deserialize::Result<T>) -> Option<T> {
-    row.inspect_err(|error| tracing::warn!(error = &**error as &dyn Error, "a row is left out of a list")).ok()
+    row.inspect_err(|error| tracing::warn!(error = error_chain(error.as_ref()), "a row is left out of a list")).ok()
 }
 
 /// Loads the rows with values that this version knows.

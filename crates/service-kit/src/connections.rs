@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use broker::{Backoff, Broker, BrokerConfig, BrokerError, Names, Publisher};
+use domain::error_chain;
 use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
 use tls::Role;
 use tokio_util::sync::CancellationToken;
@@ -185,7 +186,7 @@ pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToke
                 return Err(invalid_database(error).into());
             }
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
+                let error = error_chain(&error);
                 tracing::warn!(
                     error,
                     "database.url (WEBHOOKS__DATABASE__URL): the database does not answer; trying again"

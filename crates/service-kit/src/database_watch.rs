@@ -6,6 +6,7 @@ use std::{
 };
 
 use broker::EssentialTasks;
+use domain::error_chain;
 use ledger::{ClockReading, Ledger, LedgerError};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use time::OffsetDateTime;
@@ -18,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Register;
 
 /// The interval of readings. After a failover, the clock may be another one.
-const EVERY: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// The clocks of two well-kept machines differ by less.
-const TOLERANCE: Duration = Duration::from_secs(5);
+const MAX_NORMAL_OFFSET: Duration = Duration::from_secs(5);
 /// With more, one of the clocks is wrong. Receivers tolerate a timestamp that is five minutes off (specification 5.2), and
 /// an event may be a day ahead of the database's clock.
-const WRONG: time::Duration = time::Duration::minutes(4);
+const MAX_OFFSET: time::Duration = time::Duration::minutes(4);
 
 /// The database's time, known without a query each time. Clones share the readings.
 #[derive(Clone, Debug)]
@@ -99,16 +100,16 @@ struct Clock {
 
 impl Clock {
     async fn read_for_ever(mut self) {
-        let mut times = interval(EVERY);
+        let mut times = interval(READ_INTERVAL);
         times.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told = None;
+        let mut logged = None;
         loop {
             times.tick().await;
             let read = self.ledger.clock().await;
-            tell(&mut told, &read);
+            log_change(&mut logged, &read);
             match read {
                 Ok(reading) => self.take(reading),
-                Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "no reading of its clock"),
+                Err(error) => tracing::debug!(error = error_chain(&error), "no reading of its clock"),
             }
         }
     }
@@ -118,7 +119,7 @@ impl Clock {
         let best = before.filter(|before| !improves(&reading, before)).unwrap_or(reading);
         let offset = reading.local - carried(&best, reading.at);
         self.offset.set(offset.as_seconds_f64());
-        let is_off = offset.unsigned_abs() > TOLERANCE;
+        let is_off = offset.unsigned_abs() > MAX_NORMAL_OFFSET;
         if is_off != self.is_off {
             self.is_off = is_off;
             let seconds = offset.as_seconds_f64();
@@ -131,9 +132,9 @@ impl Clock {
     }
 }
 
-/// Logs once when the database is unavailable, accepts no writes, is behind the wrong pooler, or is well again. `told` is
-/// the fault that was logged last.
-fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError>) {
+/// Logs once when the database is unavailable, accepts no writes, is behind the wrong pooler, or is well again. `logged`
+/// is the fault that was logged last.
+fn log_change(logged: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError>) {
     let error = read.as_ref().err();
     let fault = error.map(|error| match error {
         LedgerError::ReadOnly => "the database accepts no writes: waiting until it does",
@@ -142,16 +143,16 @@ fn tell(told: &mut Option<&'static str>, read: &Result<ClockReading, LedgerError
         }
         _ => "the database does not answer: waiting until it does",
     });
-    let before = std::mem::replace(told, fault);
+    let before = std::mem::replace(logged, fault);
     match fault {
         _ if fault == before => {}
-        Some(fault) => tracing::warn!(error = error.map(|error| error as &dyn std::error::Error), "{fault}"),
+        Some(fault) => tracing::warn!(error = error.map(|error| error_chain(error)), "{fault}"),
         None => tracing::info!("the database is well again"),
     }
 }
 
 fn is_off(reading: &ClockReading) -> bool {
-    (OffsetDateTime::now_utc() - carried(reading, Instant::now())).abs() > WRONG
+    (OffsetDateTime::now_utc() - carried(reading, Instant::now())).abs() > MAX_OFFSET
 }
 
 fn carried(reading: &ClockReading, now: Instant) -> OffsetDateTime {

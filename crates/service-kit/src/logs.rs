@@ -11,10 +11,10 @@ use tracing_subscriber::{EnvFilter, fmt, registry};
 
 use crate::settings::{LogFormat, SettingsError};
 
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+const LEVEL_NAMES: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The crates of this workspace. All others are foreign.
-const OURS: [&str; 14] = [
+const OWN_CRATES: [&str; 14] = [
     "api_service",
     "broker",
     "console",
@@ -34,7 +34,7 @@ const OURS: [&str; 14] = [
 /// Directives that are added unless one names their crate. lapin hands each error on to its caller, which says what the error
 /// means, and logs as errors what a first start expects: that a queue does not exist yet. actix-http logs as an error each
 /// malformed request that anybody sends.
-const QUIET: [(&str, &str); 2] = [("lapin", "lapin=off"), ("actix_http", "actix_http::h1::dispatcher=off")];
+const QUIET_DIRECTIVES: [(&str, &str); 2] = [("lapin", "lapin=off"), ("actix_http", "actix_http::h1::dispatcher=off")];
 
 /// Sends this process's logs to standard error. A second call in one process changes nothing. Foreign crates log at
 /// `debug` at most, whatever `level` asks for: at `trace` they show credentials and whole messages.
@@ -84,7 +84,7 @@ fn may_speak(metadata: &Metadata<'_>) -> bool {
 }
 
 fn is_ours(target: &str) -> bool {
-    OURS.contains(&target.split("::").next().unwrap_or_default())
+    OWN_CRATES.contains(&target.split("::").next().unwrap_or_default())
 }
 
 /// Refuses a bare word that is no level. It would name a target, and a typing mistake would silence everything.
@@ -94,11 +94,11 @@ fn filter(level: &str) -> Result<EnvFilter, SettingsError> {
     let mut directives: Vec<_> = level.split(',').map(str::trim).collect();
     for directive in &directives {
         let bare = !directive.contains(['=', '[']);
-        if bare && !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(directive)) {
-            return Err(invalid(format!("{directive:?} is not one of {}, nor target=level", LEVELS.join(", "))));
+        if bare && !LEVEL_NAMES.iter().any(|level| level.eq_ignore_ascii_case(directive)) {
+            return Err(invalid(format!("{directive:?} is not one of {}, nor target=level", LEVEL_NAMES.join(", "))));
         }
     }
-    for (name, quiet) in QUIET {
+    for (name, quiet) in QUIET_DIRECTIVES {
         if !directives.iter().any(|directive| directive.starts_with(name)) {
             directives.push(quiet);
         }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_quiet_crate_speaks_when_it_is_named() {
-        for (name, quiet) in QUIET {
+        for (name, quiet) in QUIET_DIRECTIVES {
             assert!(filter("debug").unwrap().to_string().contains(quiet), "{name}");
             assert!(!filter(&format!("info,{name}::x=warn")).unwrap().to_string().contains(quiet), "{name}");
         }
@@ -141,7 +141,7 @@ mod tests {
         let mut names: Vec<_> =
             folders.map(|found| found.file_name().into_string().unwrap().replace('-', "_")).collect();
         names.sort();
-        assert_eq!(names, OURS);
+        assert_eq!(names, OWN_CRATES);
         assert!(is_ours("ledger") && is_ours("ledger::deliveries"));
         assert!(!is_ours("lapin::io_loop") && !is_ours("ledgers") && !is_ours("amq_protocol_tcp"));
     }

@@ -22,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{SettingsError, listen, readiness::Readiness};
 
 const MAX_CONNECTIONS: usize = 64;
-const HEADERS_WITHIN: Duration = Duration::from_secs(2);
-const ALL_WITHIN: Duration = Duration::from_secs(10);
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time for answers under way when the server stops.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, most likely for want of file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound server of `/healthz`, `/readyz` and `/metrics`.
 #[derive(Debug)]
@@ -69,14 +69,14 @@ impl OpsServer {
                     Ok((stream, _)) => { connections.spawn(converse(stream, Arc::clone(&served))); }
                     Err(error) => {
                         tracing::warn!(%error, "ops server cannot accept a connection");
-                        sleep(PAUSE).await;
+                        sleep(ACCEPT_RETRY_PAUSE).await;
                     }
                 },
             }
         }
         drop(self.listener);
         let all = async { while connections.join_next().await.is_some() {} };
-        let _abandoned = timeout(FAREWELL, all).await;
+        let _abandoned = timeout(SHUTDOWN_TIMEOUT, all).await;
     }
 }
 
@@ -90,10 +90,10 @@ async fn converse(stream: TcpStream, served: Arc<Served>) {
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_WITHIN)
+        .header_read_timeout(HEADERS_TIMEOUT)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    match timeout(ALL_WITHIN, connection).await {
+    match timeout(CONNECTION_TIMEOUT, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "ops connection ended badly"),
         Err(_) => tracing::debug!("ops connection took too long"),

@@ -1,15 +1,12 @@
 //! What the `main` of every service does.
 
-mod report;
-
-pub use report::line;
-
 use std::error::Error;
 use std::io::{Write, stderr, stdout};
 use std::panic::resume_unwind;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use domain::error_chain;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
@@ -17,9 +14,9 @@ use crate::settings::{Settings, SettingsError};
 use crate::{logs, shutdown};
 
 /// The exit code for settings or arguments that cannot be used.
-const UNUSABLE: u8 = 2;
+const EXIT_UNUSABLE: u8 = 2;
 /// What a process gets beyond `shutdown.deadline` before it is abandoned.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -40,15 +37,15 @@ where
         [] => {}
         [Some("--version" | "-V")] => return say(&format!("{name} {}", env!("CARGO_PKG_VERSION"))),
         [Some("--help" | "-h")] => return say(&help(name, about)),
-        _ => return fail(UNUSABLE, &format!("{name}: takes no arguments but --help and --version")),
+        _ => return fail(EXIT_UNUSABLE, &format!("{name}: takes no arguments but --help and --version")),
     }
     let settings = match prepare() {
         Ok(settings) => settings,
-        Err(error) => return fail(UNUSABLE, &report::line(name, &error)),
+        Err(error) => return fail(EXIT_UNUSABLE, &format!("{name}: {}", error_chain(&error))),
     };
     match supervise(settings, service) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(1, &report::line(name, error.as_ref())),
+        Err(error) => fail(1, &format!("{name}: {}", error_chain(error.as_ref()))),
     }
 }
 
@@ -79,7 +76,7 @@ where
         let shutdown = shutdown::on_signals()?;
         let overdue = async {
             shutdown.cancelled().await;
-            tokio::time::sleep(deadline.saturating_add(GRACE)).await;
+            tokio::time::sleep(deadline.saturating_add(GRACE_PERIOD)).await;
         };
         // It runs on a thread of the pool, like all that it talks to. This thread would have to be woken for each step.
         let service = tokio::spawn(service(settings, shutdown.clone()));

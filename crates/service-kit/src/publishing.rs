@@ -3,6 +3,7 @@
 use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
 use broker::{Backoff, Outgoing, Publisher};
+use domain::error_chain;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -53,8 +54,12 @@ impl Publishing<'_> {
             let Some(queue) = message_of(&publication).map(|message| message.routing_key.clone()) else { continue };
             queues.entry(queue).or_default().push(publication);
         }
-        let part =
-            |(_, publications)| Part { publications, confirmed: Vec::new(), tries: 0, backoff: Backoff::default() };
+        let part = |(_, publications)| QueuePublications {
+            publications,
+            confirmed: Vec::new(),
+            tries: 0,
+            backoff: Backoff::default(),
+        };
         let mut tries: FuturesUnordered<_> =
             queues.into_iter().map(|queue| self.try_once(part(queue), &message_of)).collect();
         let (mut is_held_up, held_up_at) = (false, Instant::now() + HELD_UP_AFTER);
@@ -87,9 +92,9 @@ impl Publishing<'_> {
     /// Does one try, after a pause unless it is the first.
     async fn try_once<S, T>(
         &self,
-        mut part: Part<S, T>,
+        mut part: QueuePublications<S, T>,
         message_of: &impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
-    ) -> Part<S, T> {
+    ) -> QueuePublications<S, T> {
         if part.tries > 0 {
             part.backoff.pause().await;
         }
@@ -102,7 +107,7 @@ impl Publishing<'_> {
                 // Logs fewer and fewer of the tries: a queue may refuse for hours.
                 if part.tries.is_power_of_two() {
                     let (what, tries) = (self.what, part.tries);
-                    tracing::warn!(error = &error as &dyn std::error::Error, tries, "{what} failed; trying again");
+                    tracing::warn!(error = error_chain(&error), tries, "{what} failed; trying again");
                 }
                 error.places
             }
@@ -120,7 +125,7 @@ impl Publishing<'_> {
 }
 
 /// The publications that went to one queue at the first try.
-struct Part<S, T> {
+struct QueuePublications<S, T> {
     publications: Vec<Publication<S, T>>,
     /// Those that the last try confirmed.
     confirmed: Vec<Publication<S, T>>,

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{Gauges, Register};
 
 /// How long one check may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a check says that passed.
-const OK: &str = "ok";
+const PASSED: &str = "ok";
 
 type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
@@ -85,7 +85,7 @@ impl Readiness {
         let (ready, checks) = &self.shown;
         ready.set(report.ready.into());
         for (name, _) in &self.checks {
-            let passed = report.checks.get(name).is_some_and(|said| said == OK);
+            let passed = report.checks.get(name).is_some_and(|said| said == PASSED);
             checks.get_or_create(&[("check", *name)]).set(passed.into());
         }
         report
@@ -97,17 +97,17 @@ impl Readiness {
             return ReadinessReport { ready: false, checks };
         }
         let found = join_all(self.checks.iter().map(|(name, probe)| async move {
-            let fault = match timeout(PATIENCE, probe()).await {
+            let fault = match timeout(CHECK_TIMEOUT, probe()).await {
                 Ok(Ok(())) => None,
                 Ok(Err(fault)) => Some(fault),
-                Err(_) => Some(format!("no answer within {} s", PATIENCE.as_secs())),
+                Err(_) => Some(format!("no answer within {} s", CHECK_TIMEOUT.as_secs())),
             };
             (*name, fault)
         }))
         .await;
         ReadinessReport {
             ready: found.iter().all(|(name, fault)| fault.is_none() || self.optional == Some(*name)),
-            checks: found.into_iter().map(|(name, fault)| (name, fault.unwrap_or_else(|| OK.to_owned()))).collect(),
+            checks: found.into_iter().map(|(name, fault)| (name, fault.unwrap_or_else(|| PASSED.to_owned()))).collect(),
         }
     }
 }
@@ -132,7 +132,7 @@ mod tests {
         });
         let begin = Instant::now();
         let report = readiness.report().await;
-        assert!((PATIENCE..Duration::from_millis(2_100)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        assert!((CHECK_TIMEOUT..Duration::from_millis(2_100)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
         assert!(!report.ready);
         let late = "no answer within 2 s";
         assert_eq!(said(&report), [("broker", late), ("database", late), ("slow", "ok")]);
@@ -145,6 +145,6 @@ mod tests {
         let report = readiness.clone().check("database", || async { Ok(()) }).report().await;
         assert!(report.ready);
         assert_eq!(said(&report), [("broker", "not connected"), ("database", "ok")]);
-        assert!(!readiness.check("database", || async { Err("away".to_owned()) }).report().await.ready);
+        assert!(!readiness.check("database", || async { Err("unavailable".to_owned()) }).report().await.ready);
     }
 }

@@ -9,10 +9,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// The exit code that a shell reports for a process that an interrupt ended.
-const INTERRUPTED: i32 = 130;
+const EXIT_INTERRUPTED: i32 = 130;
 /// A signal that comes again so soon is the same one: `timeout`, `npm` and their like pass on what the terminal, or they
 /// themselves, have sent to the whole group.
-const ECHO: Duration = Duration::from_millis(250);
+const SAME_SIGNAL_PERIOD: Duration = Duration::from_millis(250);
 
 /// A token that SIGTERM or SIGINT cancels. A second signal ends the process at once, with code 130, unless it is the same
 /// one within a quarter of a second. After this call neither signal ends the process by itself. Call it inside a tokio
@@ -38,13 +38,13 @@ pub fn on_signals() -> io::Result<CancellationToken> {
         };
         tracing::warn!(signal = second, "second signal: ending at once");
         #[expect(clippy::disallowed_methods, reason = "whoever sends a second signal wants the process to end now")]
-        std::process::exit(INTERRUPTED);
+        std::process::exit(EXIT_INTERRUPTED);
     });
     Ok(token)
 }
 
 fn is_echo(first: &str, second: &str, after: Duration) -> bool {
-    first == second && after < ECHO
+    first == second && after < SAME_SIGNAL_PERIOD
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {

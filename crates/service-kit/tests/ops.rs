@@ -129,7 +129,7 @@ async fn silent_clients_are_few_and_are_dropped_after_two_seconds() {
 }
 
 #[tokio::test]
-async fn it_stops_when_it_is_told_to_even_with_a_silent_client() {
+async fn it_stops_when_asked_even_with_a_silent_client() {
     let ops = serve(Readiness::new()).await;
     let mut silent = TcpStream::connect(ops.address).await.unwrap();
     silent.write_all(b"GET /").await.unwrap();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use service_kit::process;
 
 const CHILD: &str = "SERVICE_KIT_TEST_SERVICE";
-const PATIENCE: Duration = Duration::from_secs(20);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     if let Ok(behaviour) = env::var(CHILD) {
@@ -25,10 +25,10 @@ fn main() -> ExitCode {
         ("other_arguments_are_refused", other_arguments_are_refused),
         ("unusable_settings_end_it_with_2", unusable_settings_end_it_with_2),
         ("an_unreadable_file_is_named_with_the_cause", an_unreadable_file_is_named_with_the_cause),
-        ("a_failure_is_told_in_one_line", a_failure_is_told_in_one_line),
+        ("a_failure_is_shown_in_one_line", a_failure_is_shown_in_one_line),
         ("a_panic_ends_it", a_panic_ends_it),
         ("either_signal_ends_it_well", either_signal_ends_it_well),
-        ("a_second_signal_ends_it_at_once", a_second_signal_ends_it_at_once),
+        ("a_second_signal_ends_it_immediately", a_second_signal_ends_it_immediately),
         ("an_overdue_service_is_abandoned", an_overdue_service_is_abandoned),
         ("json_logs_are_json", json_logs_are_json),
         ("output_that_nobody_reads_changes_nothing", output_that_nobody_reads_changes_nothing),
@@ -111,7 +111,7 @@ impl Service {
             if let Some(status) = self.process.try_wait().unwrap() {
                 break status;
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > EXIT_TIMEOUT {
                 self.process.kill().unwrap();
             }
             #[expect(clippy::disallowed_methods, reason = "the test has no runtime, and the harness no other wait")]
@@ -164,7 +164,7 @@ fn an_unreadable_file_is_named_with_the_cause() {
     assert!(ended.errors.starts_with(beginning), "{}", ended.errors);
 }
 
-fn a_failure_is_told_in_one_line() {
+fn a_failure_is_shown_in_one_line() {
     let ended = Service::start("fail", &[], &[("WEBHOOKS__LOG__LEVEL", "off")]).end();
     assert_eq!((ended.code, ended.errors.as_str()), (Some(1), "service: cannot begin: no luck\n"));
 }
@@ -186,7 +186,7 @@ fn either_signal_ends_it_well() {
     }
 }
 
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_it_immediately() {
     let mut service = Service::start("linger", &[], &[]);
     service.expect("begun");
     service.signal("TERM");

@@ -326,7 +326,7 @@ fn a_required_setting_that_is_missing_is_named() {
 }
 
 #[test]
-fn all_required_settings_that_are_missing_are_named_at_once_before_other_faults() {
+fn all_required_settings_that_are_missing_are_named_together_before_other_faults() {
     let of = |more: &[(&str, &str)]| {
         let variables = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Settings::from_sources(None, variables.collect()).unwrap_err().to_string()

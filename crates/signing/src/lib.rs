@@ -1,15 +1,14 @@
 #![doc = include_str!("../README.md")]
 
-mod digest;
 mod secret;
+mod sign;
 mod standard;
 mod verify;
 
-pub use digest::sign;
 pub use secret::{NoRandomness, SigningSecret};
+pub use sign::{sign, sign_standard};
 pub use standard::{
-    STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, StandardHeaders, sign_standard,
-    verify_standard,
+    STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, StandardHeaders, verify_standard,
 };
 pub use verify::{MAX_TOLERANCE_SECONDS, VerifyError, verify};
 

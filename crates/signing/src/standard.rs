@@ -1,10 +1,8 @@
-//! Standard Webhooks 1.0: a second signature, which covers the delivery's id and the attempt's time as well.
+//! Standard Webhooks 1.0: the three headers, and their verification as a receiver does it.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ring::hmac;
-use zeroize::Zeroizing;
 
-use crate::{MAX_TOLERANCE_SECONDS, SigningSecret, VerifyError};
+use crate::{MAX_TOLERANCE_SECONDS, SigningSecret, VerifyError, sign::standard_key};
 
 /// The header with the delivery's id, the same on every attempt.
 pub const STANDARD_ID_HEADER: &str = "webhook-id";
@@ -22,17 +20,6 @@ pub struct StandardHeaders<'h> {
     pub timestamp: &'h str,
     /// Of `webhook-signature`.
     pub signature: &'h str,
-}
-
-/// The value of `webhook-signature`: `v1,` and the base64 of the HMAC-SHA256 of `id.unix_seconds.body`. The key is what
-/// the text after `whsec_` decodes to as base64: for a secret of ours, 48 bytes. So the official libraries take the
-/// secret as it was shown. `None` when the text is not base64, which is true of no secret of ours.
-pub fn sign_standard(secret: &SigningSecret, id: &str, unix_seconds: i64, body: &[u8]) -> Option<String> {
-    let mut context = hmac::Context::with_key(&key(secret)?);
-    for part in [id.as_bytes(), b".", unix_seconds.to_string().as_bytes(), b".", body] {
-        context.update(part);
-    }
-    Some(format!("v1,{}", STANDARD.encode(context.sign())))
 }
 
 /// Checks the three headers against the raw body, at the time `now_unix` (Unix seconds). One matching `v1` of several
@@ -56,16 +43,10 @@ pub fn verify_standard(
     if digests.is_empty() {
         return Err(VerifyError::MissingDigest);
     }
-    let key = key(secret).ok_or(VerifyError::BadSecret)?;
+    let key = standard_key(secret).ok_or(VerifyError::BadSecret)?;
     let content = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body].concat();
     let digests: Vec<_> = digests.into_iter().filter_map(|digest| STANDARD.decode(digest).ok()).collect();
     crate::verify::matches(&key, &content, &digests)
-}
-
-fn key(secret: &SigningSecret) -> Option<hmac::Key> {
-    let text = secret.expose();
-    let bytes = Zeroizing::new(STANDARD.decode(text.strip_prefix("whsec_").unwrap_or(text)).ok()?);
-    Some(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
 }
 
 #[cfg(test)]
@@ -73,6 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::sign_standard;
 
     const ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
     const SIGNED_AT: i64 = 1_614_265_330;
@@ -92,16 +74,6 @@ mod tests {
         let expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
         assert_eq!(sign_standard(&secret(), ID, SIGNED_AT, BODY).as_deref(), Some(expected));
         assert_eq!(verified(ID, "1614265330", expected, BODY), Ok(()));
-    }
-
-    #[test]
-    fn every_secret_of_ours_is_a_key_of_48_bytes() {
-        let secret = SigningSecret::generate().unwrap();
-        let text = secret.expose().strip_prefix("whsec_").unwrap().to_owned();
-        assert_eq!(STANDARD.decode(&text).unwrap().len(), 48);
-        let signature = sign_standard(&secret, ID, SIGNED_AT, BODY);
-        assert!(signature.is_some());
-        assert_eq!(signature, sign_standard(&SigningSecret::from(text), ID, SIGNED_AT, BODY), "with or without prefix");
     }
 
     #[test]

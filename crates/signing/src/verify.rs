@@ -2,7 +2,7 @@
 
 use ring::hmac;
 
-use crate::{SigningSecret, digest};
+use crate::{SigningSecret, sign};
 
 /// The largest tolerance that the specification permits, which is also its default: 300 seconds.
 pub const MAX_TOLERANCE_SECONDS: u32 = 300;
@@ -63,7 +63,7 @@ pub fn verify(
     }
     let signature = parse(header)?;
     in_time(signature.unix_seconds, now_unix, tolerance_seconds)?;
-    matches(&digest::key(secret), body, &signature.digests)
+    matches(&sign::key(secret), body, &signature.digests)
 }
 
 /// Whether one of the digests is that of `content`. Reads `content` once, however many digests a stranger sends, and

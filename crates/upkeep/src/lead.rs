@@ -1,7 +1,8 @@
 //! The leader: who it is, and what it does again and again.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
+use domain::error_chain;
 use ledger::{Leader, LedgerError};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +27,7 @@ impl Upkeep {
     async fn campaign(&self) {
         loop {
             if let Err(error) = self.wait_and_lead().await {
-                tracing::warn!(error = &error as &dyn Error, "the connection for maintenance failed; trying again");
+                tracing::warn!(error = error_chain(&error), "the connection for maintenance failed; trying again");
             }
             sleep(self.interval.min(LOCK_POLL_INTERVAL)).await;
         }
@@ -64,7 +65,7 @@ impl Upkeep {
                 Err(trouble) => {
                     reconciler.forget();
                     self.metrics.passed("failed");
-                    let error = &trouble as &dyn Error;
+                    let error = error_chain(&trouble);
                     tracing::warn!(error, "comparing the ledger with the queues failed; trying again");
                 }
             }

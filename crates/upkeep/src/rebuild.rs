@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use broker::{Backoff, BrokerError, Outgoing, PublishError, Publisher};
-use domain::Presence;
+use domain::{Presence, error_chain};
 use ledger::{Generation, Leader, RebuildCursor, Stream, StreamPosition, Waiting};
 use time::OffsetDateTime;
 use tokio::time::timeout;
@@ -153,7 +153,7 @@ impl Reconciler<'_> {
             let left = match as_leader(leader, publisher.publish_bulk(&messages)).await? {
                 Ok(()) => Vec::new(),
                 Err(error) if matches!(*error.error, PublishError::Refused | PublishError::Timeout(_)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "enqueueing jobs failed; trying again");
+                    tracing::warn!(error = error_chain(&error), "enqueueing jobs failed; trying again");
                     error.places
                 }
                 Err(error) => return Err(BrokerError::from(error).into()),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use domain::RetrySchedule;
+use domain::{RetrySchedule, error_chain};
 use ledger::{DayPart, Leader, LedgerError, Removal};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -255,7 +255,7 @@ pub(crate) fn tolerate<T>(what: &str, result: Result<T, LedgerError>) -> Result<
         Ok(done) => Ok(Some(done)),
         Err(error) if error.is_unavailable() => Err(error),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "{what} failed; trying again later");
+            tracing::warn!(error = error_chain(&error), "{what} failed; trying again later");
             Ok(None)
         }
     }

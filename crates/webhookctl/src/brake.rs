@@ -4,7 +4,7 @@ use domain::time_text::written;
 use ledger::Brake;
 use service_kit::Settings;
 
-use crate::{away, connect, output};
+use crate::{connect, output, server_error};
 
 /// Stops all dispatchers, or lets them start again. While the brake is on, no attempt begins: deliveries wait, and no
 /// schedule is used up; those of a day that retention removes are cancelled. Without a command: shows the brakes that are on.
@@ -31,19 +31,19 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     connect::require_schema(&ledger).await?;
     match arguments.command {
         Some(Command::On { reason }) => {
-            away::database(ledger.brake_all(&reason).await)?;
+            server_error::database(ledger.brake_all(&reason).await)?;
             output::line(
                 "The brake is on: within three seconds no dispatcher begins an attempt. Deliveries wait, at least for a day.\n\
                  To release it: webhookctl brake off",
             )
         }
         Some(Command::Off) => {
-            let was_on = away::database(ledger.brake_release(None).await)?;
+            let was_on = server_error::database(ledger.brake_release(None).await)?;
             output::line(if was_on { "The brake is released." } else { "The brake was not on." })?;
-            show(&away::database(ledger.brakes().await)?)
+            show(&server_error::database(ledger.brakes().await)?)
         }
         None => {
-            let brakes = away::database(ledger.brakes().await)?;
+            let brakes = server_error::database(ledger.brakes().await)?;
             if brakes.is_empty() {
                 return output::line("No brake is on: dispatchers accept jobs.");
             }

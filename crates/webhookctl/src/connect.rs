@@ -7,7 +7,7 @@ use egress::{EgressError, Internal, InternalConfig};
 use ledger::{Ledger, SchemaState};
 use service_kit::{SchemaTooOld, Settings, SettingsError, connections};
 
-use crate::{PROCESS, away, output};
+use crate::{PROCESS, output, server_error};
 
 /// The longest body that is read, in bytes: of an answer, such as one about some 50,000 queues, and of a delivery.
 pub(crate) const LONGEST_BODY: usize = 16 * 1024 * 1024;
@@ -34,7 +34,7 @@ pub(crate) fn client(url: &str, timeout: Duration, extra_ca_pem: Option<Vec<u8>>
 
 /// Fails when the database lacks migrations.
 pub(crate) async fn require_schema(ledger: &Ledger) -> anyhow::Result<()> {
-    match away::database(ledger.schema_check().await)? {
+    match server_error::database(ledger.schema_check().await)? {
         SchemaState::Current => Ok(()),
         SchemaState::Behind(missing) => Err(SchemaTooOld { missing }.into()),
     }

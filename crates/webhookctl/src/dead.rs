@@ -9,42 +9,45 @@ use service_kit::Settings;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    away, connect, output,
+    connect, output,
     parked::{self, Command, Counts},
+    server_error,
 };
 
-const REASON: &str = "x-dead-reason";
+const REASON_HEADER: &str = "x-dead-reason";
 
 /// The most deliveries in one call to the ledger.
-const BATCH: usize = 500;
+const MAX_BATCH_DELIVERIES: usize = 500;
 /// The maximum time until the messages that were listed are ready again.
-const RETURN: Duration = Duration::from_secs(3);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which they are counted until then.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result<()> {
     let broker = connect::broker(settings)?;
     let (dead, main) = (broker.names().dead(), broker.names().main());
     match command {
         Command::List { limit } => {
-            let parked = away::broker(broker.parked_list(&dead, limit).await)?;
+            let parked = server_error::broker(broker.parked_list(&dead, limit).await)?;
             parked.iter().flat_map(lines).try_for_each(output::line)
         }
         Command::Requeue { limit } => {
             let ledger = connect::ledger(settings)?;
-            let noted = away::database(ledger.jobs_parked().await)?;
-            let ready = away::broker(broker.parked_ready(&dead).await)?;
-            let parked = away::broker(broker.parked_list(&dead, usize::MAX).await)?;
+            let noted = server_error::database(ledger.jobs_parked().await)?;
+            let ready = server_error::broker(broker.parked_ready(&dead).await)?;
+            let parked = server_error::broker(broker.parked_list(&dead, usize::MAX).await)?;
             // Somebody removed their messages: lost-job detection makes their jobs again.
             let lost = match limit.is_none() && are_too_many(noted.len(), ready) && is_back(&broker, ready).await? {
                 true => without_message(noted, &parked),
                 false => Vec::new(),
             };
             let requeued = &parked[..parked.len().min(limit.unwrap_or(usize::MAX))];
-            for deliveries in [deliveries(requeued), lost.clone()].iter().flat_map(|ids| ids.chunks(BATCH)) {
-                away::database(ledger.jobs_unpark(deliveries).await)?;
+            for deliveries in
+                [deliveries(requeued), lost.clone()].iter().flat_map(|ids| ids.chunks(MAX_BATCH_DELIVERIES))
+            {
+                server_error::database(ledger.jobs_unpark(deliveries).await)?;
             }
-            let moved = away::broker(broker.parked_move(&dead, |_| main.clone(), Some(requeued.len())).await)?;
+            let moved = server_error::broker(broker.parked_move(&dead, |_| main.clone(), Some(requeued.len())).await)?;
             if !lost.is_empty() {
                 output::line(format_args!(
                     "released {} deliveries without a message: their jobs are made again",
@@ -55,15 +58,15 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         }
         Command::Discard(discard) => {
             let (ledger, mut counts) = (connect::ledger(settings)?, Counts::default());
-            let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
-            let reading = away::broker(discard.read(&broker, &dead, reason, &mut counts).await)?;
+            let reason = |parked: &Parked| parked::reason(parked, REASON_HEADER).unwrap_or_default();
+            let reading = server_error::broker(discard.read(&broker, &dead, reason, &mut counts).await)?;
             let mut gone = 0;
             if discard.show(&counts, &reading, lines)? {
-                for deliveries in deliveries(reading.parked()).chunks(BATCH) {
-                    away::database(ledger.deliveries_cancel(deliveries).await)?;
-                    away::database(ledger.jobs_unpark(deliveries).await)?;
+                for deliveries in deliveries(reading.parked()).chunks(MAX_BATCH_DELIVERIES) {
+                    server_error::database(ledger.deliveries_cancel(deliveries).await)?;
+                    server_error::database(ledger.jobs_unpark(deliveries).await)?;
                 }
-                gone = away::broker(reading.discard().await)?;
+                gone = server_error::broker(reading.discard().await)?;
             }
             output::line(format_args!("discarded {gone} message(s); their deliveries that still waited are cancelled"))
         }
@@ -78,13 +81,13 @@ fn are_too_many(noted: usize, ready: u32) -> bool {
 /// Returns true if as many dead letters are ready as before they were listed. Otherwise somebody else reads them: then a delivery
 /// whose message was not seen may have one.
 async fn is_back(broker: &Broker, before: u32) -> anyhow::Result<bool> {
-    let deadline = Instant::now() + RETURN;
+    let deadline = Instant::now() + RETURN_TIMEOUT;
     loop {
-        let ready = away::broker(broker.parked_ready(&broker.names().dead()).await)?;
+        let ready = server_error::broker(broker.parked_ready(&broker.names().dead()).await)?;
         if ready == before || Instant::now() >= deadline {
             return Ok(ready == before);
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -109,7 +112,7 @@ fn lines(parked: &Parked) -> Vec<Value> {
     let (name, body) = parked::body(&parked.body);
     let line = |job: Option<Job>| {
         json!({
-            "reason": parked::reason(parked, REASON),
+            "reason": parked::reason(parked, REASON_HEADER),
             "detail": header("x-dead-detail").or_else(|| Some(moved?.detail())),
             "delivery_id": job.map(|job| job.delivery.to_string()),
             "attempt": job.map(|job| job.attempt),

@@ -1,4 +1,4 @@
-//! `webhookctl doctor`: what is right, what is wrong, and how to mend it.
+//! `webhookctl doctor`: what is right, what is wrong, and how to fix it.
 
 mod checks;
 mod finding;
@@ -10,8 +10,8 @@ use finding::Level;
 
 use crate::output;
 
-/// Looks at settings, database, broker and services, and says what is wrong and how to mend it. It changes nothing, and
-/// ends within 20 seconds whatever is away.
+/// Looks at settings, database, broker and services, and says what is wrong and how to fix it. It changes nothing, and
+/// ends within 20 seconds whatever is unavailable.
 ///
 /// Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong, settings included, 2 arguments that cannot
 /// be used.

@@ -5,7 +5,7 @@ use clap::Subcommand;
 use ledger::{KeyUse, Ledger, SecretKeys};
 use service_kit::{Settings, connections};
 
-use crate::{away, connect, output};
+use crate::{connect, output, server_error};
 
 /// Commands about keys.
 #[derive(Subcommand)]
@@ -20,7 +20,7 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
     let (ledger, keys) = (connect::ledger(settings)?, connections::secret_keys(settings)?);
     match command {
         Command::List => {
-            let used = away::database(ledger.keys_used(&keys).await)?;
+            let used = server_error::database(ledger.keys_used(&keys).await)?;
             output::line(table(&keys, &used).trim_end())
         }
         Command::Reseal => reseal(&ledger, &keys).await,
@@ -30,7 +30,7 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
 /// Reseals with the first key what other configured keys seal. If some cannot be resealed, lists them and fails.
 async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
     let first = keys.ids().next().unwrap_or_default();
-    let used = away::database(ledger.keys_used(keys).await)?;
+    let used = server_error::database(ledger.keys_used(keys).await)?;
     ensure!(
         !used.iter().any(|used| used.key_id == first && used.is_wrong()),
         "the key {first:?} does not open what it is said to seal: its digits here are not those of the services (compare the \
@@ -38,7 +38,7 @@ async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
     );
     let (mut resealed, mut unopened, mut reached) = (0, Vec::new(), None);
     loop {
-        let step = away::database(ledger.secrets_reseal(keys, reached).await)?;
+        let step = server_error::database(ledger.secrets_reseal(keys, reached).await)?;
         resealed += step.resealed;
         unopened.extend(step.unopened);
         reached = step.cursor;
@@ -50,7 +50,7 @@ async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
     for secret in &unopened {
         output::line(format_args!("webhook {}: {}", secret.webhook, secret.error))?;
     }
-    let used = away::database(ledger.keys_used(keys).await)?;
+    let used = server_error::database(ledger.keys_used(keys).await)?;
     output::line(table(keys, &used).trim_end())?;
     let rest: u64 = used.iter().filter(|used| used.key_id != first).map(|used| used.secrets).sum();
     ensure!(rest == 0, "{rest} secret(s) are not sealed by the key {first:?}");

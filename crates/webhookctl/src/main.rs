@@ -2,7 +2,6 @@
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic when nobody reads: use `output`")]
 
 mod arguments;
-mod away;
 mod brake;
 mod confirm;
 mod connect;
@@ -17,21 +16,23 @@ mod parked;
 mod publish;
 mod recover;
 mod rejected;
+mod server_error;
 mod session;
 mod steps;
 mod tenant;
 mod top;
 
 use clap::{Parser, Subcommand};
-use service_kit::{Settings, SettingsError, process};
+use domain::error_chain;
+use service_kit::{Settings, SettingsError};
 
 use self::arguments::Misuse;
 
 const PROCESS: &str = "webhookctl";
 /// The exit code for unusable settings and arguments, as clap has it.
-const UNUSABLE: i32 = 2;
+const EXIT_UNUSABLE: i32 = 2;
 /// The exit code that a shell reports for a process whose output nobody reads any more.
-const UNREAD: i32 = 141;
+const EXIT_UNREAD: i32 = 141;
 
 /// The command line of the webhook service, for operators and developers.
 #[derive(Parser)]
@@ -71,10 +72,10 @@ async fn main() {
     let arguments = Arguments::parse();
     let code = match run(arguments.command).await {
         Ok(is_well) => i32::from(!is_well),
-        Err(error) if output::is_gone(&error) => UNREAD,
+        Err(error) if output::is_gone(&error) => EXIT_UNREAD,
         Err(error) => {
-            output::error(process::line(PROCESS, error.as_ref()));
-            if error.is::<SettingsError>() || error.is::<Misuse>() { UNUSABLE } else { 1 }
+            output::error(format_args!("{PROCESS}: {}", error_chain(error.as_ref())));
+            if error.is::<SettingsError>() || error.is::<Misuse>() { EXIT_UNUSABLE } else { 1 }
         }
     };
     // Does not drop the runtime: that would end the background work of a broker connection, which prints errors then.

@@ -3,7 +3,7 @@
 use ledger::LedgerError;
 use service_kit::Settings;
 
-use crate::{arguments::Misuse, away, connect, output};
+use crate::{arguments::Misuse, connect, output, server_error};
 
 /// Applies the missing migrations and makes partitions ahead of time.
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) async fn run(settings: &Settings, arguments: &Arguments) -> anyhow::R
     if let (Some(release), Err(error @ LedgerError::UnknownRelease { .. })) = (&arguments.to, &migrations) {
         return Err(Misuse(format!("--to {release}: {error}")).into());
     }
-    let migrations = away::database(migrations)?;
+    let migrations = server_error::database(migrations)?;
     match (migrations.len(), &arguments.to) {
         (0, None) => output::line("the schema is current"),
         (0, Some(release)) => output::line(format_args!("nothing to do: the schema is that of {release}")),

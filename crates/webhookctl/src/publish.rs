@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     arguments::{Misuse, stdin},
-    away, connect, output,
+    connect, output, server_error,
 };
 
 /// The contract of `proto-schemas`.
@@ -72,7 +72,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
         elsewhere.join(", ")
     );
     // The publisher would try for ten seconds and then not say why.
-    away::broker(broker.depth(&broker.names().events()).await)?;
+    server_error::broker(broker.depth(&broker.names().events()).await)?;
     let publisher = broker.upstream(CancellationToken::new());
     let run = Run { publisher, event_type, began: Instant::now(), stop };
     if arguments.count.get() == 1 {

@@ -10,14 +10,13 @@ use time::OffsetDateTime;
 
 use crate::{
     arguments::{Misuse, moment},
-    away,
     confirm::Confirm,
-    connect, output,
+    connect, output, server_error,
     steps::Steps,
 };
 
 /// Tenants that are listed.
-const LISTED: usize = 20;
+const MAX_LISTED_TENANTS: usize = 20;
 
 /// Sends dropped deliveries of all tenants again, after an outage of our own: with the same id and body, in a fresh run of
 /// the schedule. Begins a recovery of each webhook, as an administrator can, and skips webhooks with a running one.
@@ -81,7 +80,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     Ok(())
 }
 
-type Found = Vec<(RecoverableWebhook, RecoverableCount)>;
+type RecoverableWebhooks = Vec<(RecoverableWebhook, RecoverableCount)>;
 
 struct Run {
     wanted: NewRecovery,
@@ -93,10 +92,10 @@ struct Run {
 
 impl Run {
     /// Counts the deliveries of each webhook that has any. A count that fails is made again.
-    async fn count(&self, tenant: Option<TenantId>) -> anyhow::Result<Found> {
+    async fn count(&self, tenant: Option<TenantId>) -> anyhow::Result<RecoverableWebhooks> {
         let mut found = Vec::new();
         let mut steps = Steps::new("the deliveries are not counted, and nothing was changed: run the command again");
-        for webhook in away::database(self.ledger.recoverable_webhooks(tenant).await)? {
+        for webhook in server_error::database(self.ledger.recoverable_webhooks(tenant).await)? {
             let counted = loop {
                 let RecoverableWebhook { id, tenant, .. } = webhook;
                 match self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await {
@@ -134,7 +133,7 @@ impl Run {
                 // There is nothing to send any more: since the count it was deleted, cancelled, or its bodies have expired.
                 Recover::NotFound | Recover::Cancelling | Recover::BodiesExpired => {}
             }
-            steps.tell(format_args!("recoveries begun so far: {begun} of {}", webhooks.len()))?;
+            steps.show_progress(format_args!("recoveries begun so far: {begun} of {}", webhooks.len()))?;
         }
         output::line(format_args!(
             "recoveries begun: {begun}. The api-services send the deliveries; until then `webhookctl doctor` counts the \
@@ -146,9 +145,9 @@ impl Run {
 
 /// Pauses before what failed is tried again. Fails if that is of no use.
 async fn again(what: &str, steps: &mut Steps, error: LedgerError) -> anyhow::Result<()> {
-    let told = format!("{what} is tried again: {error}");
+    let text = format!("{what} is tried again: {error}");
     steps.retry(error).await?;
-    output::error(told);
+    output::error(text);
     Ok(())
 }
 
@@ -157,7 +156,7 @@ fn say_skipped(RecoverableWebhook { id, tenant, .. }: &RecoverableWebhook) -> an
 }
 
 /// Says what would be sent again, beginning with the tenants that have most deliveries.
-fn describe(found: &Found, per_second: u16) -> anyhow::Result<()> {
+fn describe(found: &RecoverableWebhooks, per_second: u16) -> anyhow::Result<()> {
     let mut tenants: BTreeMap<TenantId, (i64, usize)> = BTreeMap::new();
     for (webhook, counted) in found {
         let (deliveries, webhooks) = tenants.entry(webhook.tenant).or_default();
@@ -165,11 +164,11 @@ fn describe(found: &Found, per_second: u16) -> anyhow::Result<()> {
     }
     let mut most: Vec<_> = tenants.iter().collect();
     most.sort_by_key(|(tenant, (deliveries, _))| (Reverse(*deliveries), **tenant));
-    for (tenant, (deliveries, webhooks)) in most.iter().take(LISTED) {
+    for (tenant, (deliveries, webhooks)) in most.iter().take(MAX_LISTED_TENANTS) {
         output::line(format_args!("tenant {tenant}: {deliveries} deliveries of {webhooks} webhook(s)"))?;
     }
-    if most.len() > LISTED {
-        output::line(format_args!("and {} tenant(s) with fewer", most.len() - LISTED))?;
+    if most.len() > MAX_LISTED_TENANTS {
+        output::line(format_args!("and {} tenant(s) with fewer", most.len() - MAX_LISTED_TENANTS))?;
     }
     let counts = || found.iter().map(|(_, counted)| counted.count);
     let longest = u64::try_from(counts().max().unwrap_or_default()).unwrap_or_default();

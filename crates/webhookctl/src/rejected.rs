@@ -8,11 +8,12 @@ use service_kit::Settings;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
-    away, connect, output,
+    connect, output,
     parked::{self, Command, Counts},
+    server_error,
 };
 
-const REASON: &str = "x-rejected-reason";
+const REASON_HEADER: &str = "x-rejected-reason";
 
 /// Events that could not be used.
 #[derive(Args)]
@@ -30,22 +31,22 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let queue = if arguments.unreadable { names.unreadable() } else { names.rejected() };
     match arguments.command {
         Command::List { limit } => {
-            let listed = away::broker(broker.parked_list(&queue, limit).await)?;
+            let listed = server_error::broker(broker.parked_list(&queue, limit).await)?;
             listed.iter().try_for_each(|parked| output::line(line(parked)))
         }
         // Each under its event type. An event that is rejected again is not requeued again.
         Command::Requeue { limit } => {
             let key = |body: &[u8]| Event::type_of(body).map_or_else(|| names.events(), |found| found.to_string());
-            let moved = away::broker(broker.parked_move(&queue, key, limit).await)?;
+            let moved = server_error::broker(broker.parked_move(&queue, key, limit).await)?;
             output::line(format_args!("handed {moved} event(s) to ingest again"))
         }
         Command::Discard(discard) => {
             let mut counts = Counts::default();
-            let reason = |parked: &Parked| parked::reason(parked, REASON).unwrap_or_default();
-            let reading = away::broker(discard.read(&broker, &queue, reason, &mut counts).await)?;
+            let reason = |parked: &Parked| parked::reason(parked, REASON_HEADER).unwrap_or_default();
+            let reading = server_error::broker(discard.read(&broker, &queue, reason, &mut counts).await)?;
             let mut gone = 0;
             if discard.show(&counts, &reading, |parked| vec![line(parked)])? {
-                gone = away::broker(reading.discard().await)?;
+                gone = server_error::broker(reading.discard().await)?;
             }
             output::line(format_args!("discarded {gone} event(s)"))
         }
@@ -58,7 +59,7 @@ fn line(parked: &Parked) -> Value {
     let moved = parked.moved.as_ref();
     let (name, body) = parked::body(&parked.body);
     json!({
-        "reason": parked::reason(parked, REASON),
+        "reason": parked::reason(parked, REASON_HEADER),
         "detail": header("x-rejected-detail").or_else(|| Some(moved?.detail())),
         "rejected_at": header("x-rejected-at").or_else(|| at(moved?)),
         "routing_key": header("x-rejected-routing-key").or_else(|| moved?.routing_key.clone()),

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use crate::{
     PROCESS,
     arguments::{Misuse, expiry, stdin},
-    away, connect, output,
+    connect, output, server_error,
 };
 
 /// Admin sessions.
@@ -67,7 +67,7 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
             let id = if id == "-" { stdin()? } else { id };
             let id = id.trim();
             ensure!(!id.is_empty(), Misuse("the session id is empty".to_owned()));
-            let revoked = away::database(ledger.session_revoke(&SessionHash::of(id)).await)?;
+            let revoked = server_error::database(ledger.session_revoke(&SessionHash::of(id)).await)?;
             ensure!(revoked, "there is no such session");
             output::line("the session is revoked")
         }
@@ -100,6 +100,6 @@ pub(crate) fn require_database(settings: &Settings) -> Result<(), SettingsError>
 pub(crate) async fn stored(ledger: &Ledger, session: Session, expires_at: OffsetDateTime) -> anyhow::Result<String> {
     connect::require_schema(ledger).await?;
     let (id, new) = NewSession::begin(session, expires_at)?;
-    away::database(ledger.session_create(&new).await)?;
+    server_error::database(ledger.session_create(&new).await)?;
     Ok(id)
 }

@@ -6,54 +6,54 @@ use anyhow::Context;
 use ledger::LedgerError;
 use tokio::time::{Instant, sleep};
 
-use crate::{away, output};
+use crate::{output, server_error};
 
 /// The pause between two steps, which leaves the database to other work, as that of api-service.
-pub(crate) const BREATH: Duration = Duration::from_millis(20);
+pub(crate) const STEP_PAUSE: Duration = Duration::from_millis(20);
 /// Tries of a step that fails, and the pause before the next one.
-const TRIES: u32 = 20;
-const PATIENCE: Duration = Duration::from_millis(500);
+const MAX_TRIES: u32 = 20;
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The time between two lines that say how far it has come.
-const TELL: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Steps, of which failed ones are taken again.
 pub(crate) struct Steps {
     /// Tries of the present step that failed.
     pub(crate) failed: u32,
-    told: Instant,
+    shown_at: Instant,
     /// The advice when a step cannot be taken.
     interrupted: &'static str,
 }
 
 impl Steps {
     pub(crate) fn new(interrupted: &'static str) -> Self {
-        Self { failed: 0, told: Instant::now(), interrupted }
+        Self { failed: 0, shown_at: Instant::now(), interrupted }
     }
 
     /// Pauses before the step is tried again. Returns false if it was tried often enough.
     pub(crate) async fn may_retry(&mut self) -> bool {
         self.failed += 1;
-        if self.failed == TRIES {
+        if self.failed == MAX_TRIES {
             return false;
         }
-        sleep(PATIENCE).await;
+        sleep(RETRY_PAUSE).await;
         true
     }
 
     /// Pauses before a step is tried again that the ledger refused. Fails if that is of no use.
     pub(crate) async fn retry(&mut self, error: LedgerError) -> anyhow::Result<()> {
         if error.is_unavailable() || !self.may_retry().await {
-            return away::database(Err(error)).context(self.interrupted);
+            return server_error::database(Err(error)).context(self.interrupted);
         }
         Ok(())
     }
 
     /// Prints how far the command has come, if the last such line is old enough.
-    pub(crate) fn tell(&mut self, so_far: impl Display) -> anyhow::Result<()> {
-        if self.told.elapsed() < TELL {
+    pub(crate) fn show_progress(&mut self, so_far: impl Display) -> anyhow::Result<()> {
+        if self.shown_at.elapsed() < PROGRESS_INTERVAL {
             return Ok(());
         }
-        self.told = Instant::now();
+        self.shown_at = Instant::now();
         output::line(so_far)
     }
 }

@@ -9,10 +9,10 @@ use service_kit::Settings;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{away, brake::described, connect, output};
+use crate::{brake::described, connect, output, server_error};
 
 /// The time that is looked at.
-const SINCE: Duration = Duration::from_secs(5 * 60);
+const PERIOD: Duration = Duration::from_secs(5 * 60);
 
 /// Shows the webhooks that took places of dispatchers, were slow and failed in the last five minutes, and those whose jobs are
 /// held now. It reads only.
@@ -29,11 +29,11 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
     let (ledger, broker) = (connect::ledger(settings)?, connect::broker(settings)?);
     connect::require_schema(&ledger).await?;
-    let brakes = away::database(ledger.brakes().await)?;
-    let top = away::database(ledger.top(SINCE, arguments.limit).await)?;
+    let brakes = server_error::database(ledger.brakes().await)?;
+    let top = server_error::database(ledger.top(PERIOD, arguments.limit).await)?;
     let (names, mut ready) = (broker.names(), Vec::new());
     for (lane, queue) in [("main", names.main()), ("bulk", names.bulk()), ("slow", names.slow())] {
-        ready.push((lane, away::broker(broker.depth_shown(&queue).await)?));
+        ready.push((lane, server_error::broker(broker.depth_shown(&queue).await)?));
     }
     let seen = Seen::of(brakes, top, ready, arguments.limit);
     if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }
@@ -67,7 +67,7 @@ impl Seen {
     /// Places that were taken on average: the time that the attempts took, in the time of which attempts were read.
     fn places_of(&self, seconds: f64) -> f64 {
         let read = self.cut_at.map_or(f64::INFINITY, |cut_at| (self.now - cut_at).as_seconds_f64());
-        seconds / read.clamp(1.0, SINCE.as_secs_f64())
+        seconds / read.clamp(1.0, PERIOD.as_secs_f64())
     }
 
     fn of(brakes: Vec<Brake>, top: Top, ready: Vec<(&'static str, Option<u32>)>, limit: usize) -> Self {
@@ -103,7 +103,7 @@ impl Seen {
         json!({
             "at": time_text::written(self.now),
             "brakes": self.brakes.iter().map(brake).collect::<Vec<_>>(),
-            "seconds": SINCE.as_secs(),
+            "seconds": PERIOD.as_secs(),
             "deliveries": self.deliveries,
             "events_since": self.cut_at.and_then(time_text::written),
             "places": self.places.iter().map(|one| attempts(one, one.seconds, one.attempts)).collect::<Vec<_>>(),

@@ -32,7 +32,7 @@ pub(crate) type Budget = [u8; May::Lack as usize + 1];
 type Given = (&'static str, u8, &'static [(May, u8)]);
 
 /// The small configurations.
-pub const SMALL: [Given; 5] = [
+pub const SMALL_CONFIGS: [Given; 5] = [
     ("two faults and a pause", 1, &[(May::Fault, 2), (May::Pause, 1)]),
     ("a fault and a lost disk", 1, &[(May::Fault, 1), (May::Disk, 1)]),
     ("a fault and a resend", 1, &[(May::Fault, 1), (May::Resend, 1)]),
@@ -41,7 +41,7 @@ pub const SMALL: [Given; 5] = [
 ];
 
 /// The large ones.
-pub const LARGE: [Given; 6] = [
+pub const LARGE_CONFIGS: [Given; 6] = [
     ("everything", 1, &EVERYTHING),
     ("two events, a fault and a pause", 2, &[(May::Fault, 1), (May::Pause, 1)]),
     ("two events and a lost disk", 2, &[(May::Fault, 1), (May::Disk, 1)]),

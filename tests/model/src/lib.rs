@@ -26,5 +26,5 @@ mod prelude {
     };
 }
 
-pub use config::{Broken, Config, LARGE, May, SMALL};
+pub use config::{Broken, Config, LARGE_CONFIGS, May, SMALL_CONFIGS};
 pub use explore::{Violation, explore};

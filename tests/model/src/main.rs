@@ -2,17 +2,17 @@
 
 use std::{process::ExitCode, time::Instant};
 
-use model::{Config, LARGE, explore};
+use model::{Config, LARGE_CONFIGS, explore};
 
 /// States of a configuration, for which there is memory.
-const MOST: usize = 3_000_000;
+const MAX_STATES: usize = 3_000_000;
 
 fn main() -> ExitCode {
-    for (name, events, may) in LARGE {
+    for (name, events, may) in LARGE_CONFIGS {
         let began = Instant::now();
-        match explore(&Config::new(events, may), MOST) {
+        match explore(&Config::new(events, may), MAX_STATES) {
             Ok(states) => {
-                let whole = if states > MOST { "the first" } else { "all" };
+                let whole = if states > MAX_STATES { "the first" } else { "all" };
                 println!("{name}: {whole} {states} states, {} s", began.elapsed().as_secs());
             }
             Err(violation) => {

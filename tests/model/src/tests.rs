@@ -2,17 +2,18 @@
 
 use May::{Delete, Disk, Fault, Hold, Lack, Pause, Resend};
 
-use crate::{Broken, Config, May, SMALL, explore};
+use crate::{Broken, Config, May, SMALL_CONFIGS, explore};
 
 /// States of a small configuration, and of one with something broken.
-const EACH: usize = 300_000;
-const MOST: usize = 1_000_000;
+const MAX_SMALL_STATES: usize = 300_000;
+const MAX_BROKEN_STATES: usize = 1_000_000;
 
 #[test]
 fn every_property_holds_in_the_small_configurations() {
     let mut states = 0;
-    for (name, events, may) in SMALL {
-        states += explore(&Config::new(events, may), EACH).unwrap_or_else(|violation| panic!("{name}: {violation}"));
+    for (name, events, may) in SMALL_CONFIGS {
+        states += explore(&Config::new(events, may), MAX_SMALL_STATES)
+            .unwrap_or_else(|violation| panic!("{name}: {violation}"));
     }
     assert!((800_000..1_200_000).contains(&states), "{states} states: look at the budgets");
 }
@@ -65,7 +66,7 @@ fn a_property_notices_what_is_broken_on_purpose_or_there_is_a_reason() {
     let noticed = NOTICED.map(|(broken, may, property, steps)| (broken, may, Some((property, steps))));
     let unnoticed = NOT_NOTICED.map(|(broken, may, _)| (broken, may, None));
     let differing = noticed.into_iter().chain(unnoticed).filter_map(|(broken, may, expected)| {
-        let violation = explore(&Config { broken: Some(broken), ..Config::new(1, may) }, MOST).err();
+        let violation = explore(&Config { broken: Some(broken), ..Config::new(1, may) }, MAX_BROKEN_STATES).err();
         let found = violation.map(|violation| (violation.property, violation.trace.len()));
         (found != expected).then_some((broken, found, expected))
     });
@@ -76,6 +77,6 @@ fn a_property_notices_what_is_broken_on_purpose_or_there_is_a_reason() {
 #[test]
 fn what_was_under_way_when_the_disk_was_lost_is_left_to_lost_job_detection() {
     let config = Config { is_strict: true, ..Config::new(1, &[(Disk, 1)]) };
-    let violation = explore(&config, MOST).unwrap_err();
+    let violation = explore(&config, MAX_BROKEN_STATES).unwrap_err();
     assert_eq!((violation.property, violation.trace.len()), (LOST, 14), "{violation}");
 }

@@ -1,8 +1,8 @@
 //! Reads long statements in a log of PostgreSQL.
 
 /// The `statement_timeout` of the services, in seconds. A cancelled statement took at least that long.
-const CANCELLED: f64 = 20.0;
-const SHOWN: usize = 160;
+const CANCELLED_SECONDS: f64 = 20.0;
+const SHOWN_CHARS: usize = 160;
 
 /// The longest statement of a database in a log: its seconds, and the text to show.
 #[must_use]
@@ -19,7 +19,7 @@ pub fn longest(log: &str, database: &str) -> Option<(f64, String)> {
 fn timed<'l>(entries: &[&'l str]) -> Option<(f64, &'l str)> {
     let (entry, after) = entries.split_first()?;
     if entry.contains("canceling statement due to statement timeout") {
-        return Some((CANCELLED, after.iter().find(|entry| entry.starts_with("STATEMENT:")).unwrap_or(entry)));
+        return Some((CANCELLED_SECONDS, after.iter().find(|entry| entry.starts_with("STATEMENT:")).unwrap_or(entry)));
     }
     let (milliseconds, statement) = entry.split_once("duration: ")?.1.split_once(" ms")?;
     Some((milliseconds.parse::<f64>().ok()? / 1000.0, statement))
@@ -29,7 +29,7 @@ fn timed<'l>(entries: &[&'l str]) -> Option<(f64, &'l str)> {
 fn shown(statement: &str) -> String {
     let code = statement.split('\r').map(|line| line.split_once("--").map_or(line, |(code, _)| code));
     let words: Vec<_> = code.flat_map(str::split_whitespace).collect();
-    words.join(" ").chars().take(SHOWN).collect()
+    words.join(" ").chars().take(SHOWN_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(longest(log, "nobodys"), None);
         let cancelled = "2026-03-01 09:30:21.000 UTC [7] ours ERROR:  canceling statement due to statement timeout\n\
                          2026-03-01 09:30:21.000 UTC [7] ours STATEMENT:  -- Waits.\n\tSELECT 5\n";
-        let expected = (CANCELLED, "STATEMENT: SELECT 5".to_owned());
+        let expected = (CANCELLED_SECONDS, "STATEMENT: SELECT 5".to_owned());
         assert_eq!(longest(&[log, cancelled].concat(), "ours"), Some(expected));
     }
 }

@@ -17,7 +17,7 @@ use super::{evidence::Published, plan::PlannedEvent};
 use crate::{events::Event, servers::repository, system::System};
 
 /// How long a transaction may take. A database that is frozen answers nothing.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One of so many changes is begun, stored and rolled back once, with an event of its own.
 const ROLLED_BACK: usize = 3;
@@ -62,15 +62,18 @@ impl Business {
             if nth % ROLLED_BACK == 0 {
                 let abandoned = Event { id: Uuid::new_v4(), ..event.clone() };
                 // Whatever comes of it, it is not committed.
-                let _ = timeout(PATIENCE, self.change(&mut client, &abandoned, false)).await;
+                let _ = timeout(TRANSACTION_TIMEOUT, self.change(&mut client, &abandoned, false)).await;
             }
             // It may have been committed although no answer came: then it is found and stays as it is.
-            while !timeout(PATIENCE, self.change(&mut client, &event, true)).await.is_ok_and(|done| done.is_ok()) {
+            while !timeout(TRANSACTION_TIMEOUT, self.change(&mut client, &event, true))
+                .await
+                .is_ok_and(|done| done.is_ok())
+            {
                 sleep(Duration::from_millis(100)).await;
             }
             committed.push(Published { event, times: 1 });
         }
-        while !timeout(PATIENCE, self.is_all_published()).await.is_ok_and(|all| all.is_ok_and(|all| all)) {
+        while !timeout(TRANSACTION_TIMEOUT, self.is_all_published()).await.is_ok_and(|all| all.is_ok_and(|all| all)) {
             sleep(Duration::from_millis(100)).await;
         }
         committed

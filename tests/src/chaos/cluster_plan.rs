@@ -11,8 +11,8 @@ use super::{
 };
 
 /// Seconds of short faults before each ordeal, and of calm after them.
-const SHORT: f64 = 5.0;
-const CALM: f64 = 3.0;
+const FAULTS_SECONDS: f64 = 5.0;
+const CALM_SECONDS: f64 = 3.0;
 /// Short faults before each ordeal.
 const SHORT_FAULTS: usize = 2;
 
@@ -24,17 +24,17 @@ pub(super) fn faults(options: &Options) -> Vec<PlannedFault> {
     loop {
         for ordeal in round(&mut dice) {
             let (lasts, with_recovery) = seconds(ordeal);
-            let end = at + SHORT + CALM + with_recovery;
+            let end = at + FAULTS_SECONDS + CALM_SECONDS + with_recovery;
             if end > length && !faults.is_empty() {
                 return faults;
             }
-            let mut short: Vec<f64> = (0..SHORT_FAULTS).map(|_| dice.f64() * SHORT).collect();
+            let mut short: Vec<f64> = (0..SHORT_FAULTS).map(|_| dice.f64() * FAULTS_SECONDS).collect();
             short.sort_unstable_by(f64::total_cmp);
             for after in short {
                 faults.push(PlannedFault { at: Duration::from_secs_f64(at + after), fault: short_fault(&mut dice) });
             }
             let fault = Fault::Ordeal(ordeal, Duration::from_secs_f64(lasts));
-            faults.push(PlannedFault { at: Duration::from_secs_f64(at + SHORT + CALM), fault });
+            faults.push(PlannedFault { at: Duration::from_secs_f64(at + FAULTS_SECONDS + CALM_SECONDS), fault });
             at = end;
         }
     }

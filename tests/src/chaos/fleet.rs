@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How long a process may take to stop: the shutdown's deadline, and more for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(45);
+const STOP_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The processes of [`Slot::ALL`].
 pub(super) struct Fleet {
@@ -98,7 +98,7 @@ impl Fleet {
     }
 
     async fn end(&self, slot: Slot, mut process: Process) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + STOP_TIMEOUT;
         // It may have started just now.
         while process.has_ended().is_none() && !process.handles_sigterm() && Instant::now() < end {
             sleep(Duration::from_millis(20)).await;
@@ -115,7 +115,7 @@ impl Fleet {
             }
             sleep(Duration::from_millis(20)).await;
         }
-        self.journal.accuse(format_args!("{slot} did not end within {PATIENCE:?}; {}", process.log.display()));
+        self.journal.accuse(format_args!("{slot} did not end within {STOP_TIMEOUT:?}; {}", process.log.display()));
     }
 
     /// Sends SIGSTOP, and SIGCONT after `length`.

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::ordeal::Ordeal;
 
 /// After an ordeal is over, nodes and connections come back. What that costs belongs to it.
-const AFTER: Duration = Duration::from_secs(5);
+const RECOVERY_PERIOD: Duration = Duration::from_secs(5);
 
 /// An ordeal that has happened.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub fn gaps(suffered: &[Suffered], mut arrivals: Vec<OffsetDateTime>) -> Vec<Gap
         let kind = one.ordeal.kind();
         let gap = kinds.entry(kind).or_insert(Gap { kind, times: 0, longest: Duration::ZERO, goal: one.ordeal.goal() });
         gap.times += 1;
-        gap.longest = gap.longest.max(longest(&arrivals, one.from, one.over + AFTER));
+        gap.longest = gap.longest.max(longest(&arrivals, one.from, one.over + RECOVERY_PERIOD));
     }
     kinds.into_values().collect()
 }

@@ -67,7 +67,7 @@ impl Ordeals {
                 let from = now();
                 self.on(move |cluster| cluster.cut(Node::Broker(broker))).await;
                 sleep(length).await;
-                self.on(move |cluster| cluster.mend(Node::Broker(broker))).await;
+                self.on(move |cluster| cluster.reconnect(Node::Broker(broker))).await;
                 from
             }
             Ordeal::Promote => self.promote(&mut primary, length).await,

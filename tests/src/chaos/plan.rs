@@ -169,13 +169,13 @@ pub struct Plan {
 }
 
 /// The tenants' shares of events. The one with the hanging receiver has few.
-const SHARES: [u32; 4] = [3, 3, 1, 3];
+const EVENT_SHARES: [u32; 4] = [3, 3, 1, 3];
 /// Seconds from one fault to the next, on average.
-const PACE: f64 = 2.5;
+const SECONDS_PER_FAULT: f64 = 2.5;
 /// Before the first fault and after the last one.
-const CALM: Duration = Duration::from_secs(2);
+const CALM_PERIOD: Duration = Duration::from_secs(2);
 /// A shorter storm has no freeze that outlasts a heartbeat.
-const LONG: Duration = Duration::from_secs(90);
+const MIN_LONG_STORM: Duration = Duration::from_secs(90);
 
 impl Plan {
     /// The plan of a seed.
@@ -191,7 +191,7 @@ fn events(options: &Options) -> Vec<PlannedEvent> {
     let event = |number: u32| {
         let id = uuid::Builder::from_random_bytes(dice.u128(..).to_be_bytes()).into_uuid();
         let event_type = EventType::ALL[dice.usize(..EventType::ALL.len())];
-        let tenant = pick(&mut dice, &SHARES);
+        let tenant = pick(&mut dice, &EVENT_SHARES);
         // The order of members, the precision and the spaces have to survive.
         let data = format!(
             r#"{{"z": {number},"event":"{id}","price":{}.10,"text":"Ø \u00e9 {}"}}"#,
@@ -205,9 +205,9 @@ fn events(options: &Options) -> Vec<PlannedEvent> {
 
 fn faults(options: &Options) -> Vec<PlannedFault> {
     let mut dice = Rng::with_seed(options.seed);
-    let seconds = options.length.saturating_sub(CALM * 2).as_secs_f64();
-    let count = ((seconds / PACE) as usize).max(1);
-    let is_long = options.length >= LONG;
+    let seconds = options.length.saturating_sub(CALM_PERIOD * 2).as_secs_f64();
+    let count = ((seconds / SECONDS_PER_FAULT) as usize).max(1);
+    let is_long = options.length >= MIN_LONG_STORM;
     let mut kinds: Vec<Kind> = Kind::MUST.into_iter().take(count).collect();
     // Servers take long to come back, so their kills are bounded.
     let mut budget = if is_long { options.length.as_secs() / 40 } else { 0 };
@@ -224,7 +224,7 @@ fn faults(options: &Options) -> Vec<PlannedFault> {
     dice.shuffle(&mut kinds);
     let gap = seconds / count as f64;
     let fault = |(index, kind): (usize, Kind)| {
-        let at = CALM + Duration::from_secs_f64((index as f64 + dice.f64() * 0.9) * gap);
+        let at = CALM_PERIOD + Duration::from_secs_f64((index as f64 + dice.f64() * 0.9) * gap);
         PlannedFault { at, fault: kind.roll(&mut dice, is_long) }
     };
     kinds.into_iter().enumerate().map(fault).collect()

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// How many examples of each kind are shown.
-const SHOWN: usize = 8;
+const MAX_EXAMPLES: usize = 8;
 
 /// The result of a storm.
 #[derive(Clone, Debug)]
@@ -76,11 +76,11 @@ impl fmt::Display for Report {
         for (kind, what) in Kind::ALL {
             let found: Vec<_> = self.audit.findings.iter().filter(|finding| finding.kind == kind).collect();
             let mut text = String::new();
-            for finding in found.iter().take(SHOWN) {
+            for finding in found.iter().take(MAX_EXAMPLES) {
                 let _ = write!(text, "\n    {}", finding.example);
             }
             if !text.is_empty() {
-                writeln!(f, "{what}:{text}{}", if found.len() > SHOWN { "\n    …" } else { "" })?;
+                writeln!(f, "{what}:{text}{}", if found.len() > MAX_EXAMPLES { "\n    …" } else { "" })?;
             }
         }
         match &self.logs {

@@ -18,9 +18,9 @@ use super::{
 use crate::api::{Answer, Api};
 
 /// How long the API may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call is repeated.
-const TRIES: Duration = Duration::from_secs(90);
+const RETRY_PERIOD: Duration = Duration::from_secs(90);
 
 #[derive(Default)]
 pub(super) struct Record {
@@ -97,7 +97,7 @@ impl Administrators {
         // 404: an earlier call deleted the webhook, and its answer got lost.
         let is_done = |status: u16| (200..300).contains(&status) || (to == WebhookState::Deleted && status == 404);
         let Some(answered) = until(&subscriber.admin, method, &path, &body, is_done).await else {
-            self.journal.accuse(format_args!("the API did not make \"{name}\" {to:?} within {TRIES:?}"));
+            self.journal.accuse(format_args!("the API did not make \"{name}\" {to:?} within {RETRY_PERIOD:?}"));
             return;
         };
         if to == WebhookState::Deleted && answered.status == 404 {
@@ -130,11 +130,11 @@ impl Administrators {
 async fn call(admin: &Api, method: &str, path: &str, body: &str) -> Option<Answer> {
     let json = [("content-type", "application/json")];
     let headers = if body.is_empty() { &[][..] } else { &json };
-    timeout(PATIENCE, admin.try_send(method, path, headers, body.to_owned())).await.ok()?.ok()
+    timeout(ANSWER_TIMEOUT, admin.try_send(method, path, headers, body.to_owned())).await.ok()?.ok()
 }
 
 async fn until(admin: &Api, method: &str, path: &str, body: &str, is_done: impl Fn(u16) -> bool) -> Option<Answer> {
-    let end = Instant::now() + TRIES;
+    let end = Instant::now() + RETRY_PERIOD;
     while Instant::now() < end {
         if let Some(answer) = call(admin, method, path, body).await.filter(|answer| is_done(answer.status)) {
             return Some(answer);

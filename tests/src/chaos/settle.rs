@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// How long everything may take to come to rest: the schedule's ten seconds, and the backlog of a busy machine.
-const DEADLINE: Duration = Duration::from_secs(240);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(240);
 /// How often the journal says what is left.
-const NEWS: Duration = Duration::from_secs(10);
+const JOURNAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What still waits. A delivery of a paused webhook may wait if its job is in `held_jobs`. Otherwise its job is lost.
-const WAITING: &str = "SELECT \
+const WAITING_QUERY: &str = "SELECT \
     (SELECT count(*) FROM deliveries AS d JOIN webhooks AS w ON w.id = d.webhook_id \
      WHERE d.state IN ('pending', 'retrying') AND (w.is_active OR NOT EXISTS \
          (SELECT FROM held_jobs AS h WHERE h.webhook_id = w.id AND h.delivery_id = d.id))), \
@@ -26,22 +26,22 @@ const WAITING: &str = "SELECT \
 /// Waits until no delivery, no job in flight, no outbox entry and no message is left. Returns what is left at the
 /// deadline.
 pub(super) async fn settle(system: &System, fleet: &Fleet, journal: &Journal) -> Vec<String> {
-    let end = Instant::now() + DEADLINE;
-    let (mut before, mut silent_until) = (0, Instant::now() + NEWS);
+    let end = Instant::now() + SETTLE_TIMEOUT;
+    let (mut before, mut silent_until) = (0, Instant::now() + JOURNAL_INTERVAL);
     loop {
         let left = left(system, fleet).await;
-        let stored: i64 = system.sql(WAITING).await[0].get(2);
+        let stored: i64 = system.sql(WAITING_QUERY).await[0].get(2);
         if left.is_empty() && stored == before {
             return left;
         }
         if Instant::now() >= end {
-            journal.say(format_args!("not at rest within {DEADLINE:?}"));
+            journal.say(format_args!("not at rest within {SETTLE_TIMEOUT:?}"));
             return left;
         }
         before = stored;
         if Instant::now() > silent_until {
             journal.say(format_args!("{stored} deliveries; left: {}", left.join(", ")));
-            silent_until += NEWS;
+            silent_until += JOURNAL_INTERVAL;
         }
         sleep(Duration::from_millis(700)).await;
     }
@@ -49,7 +49,7 @@ pub(super) async fn settle(system: &System, fleet: &Fleet, journal: &Journal) ->
 
 async fn left(system: &System, fleet: &Fleet) -> Vec<String> {
     let mut left = Vec::new();
-    let row = &system.sql(WAITING).await[0];
+    let row = &system.sql(WAITING_QUERY).await[0];
     let (deliveries, outbox): (i64, i64) = (row.get(0), row.get(1));
     if deliveries > 0 {
         left.push(format!("{deliveries} deliveries wait"));

@@ -9,9 +9,9 @@ use super::{evidence::Published, plan::PlannedEvent};
 use crate::upstream::Upstream;
 
 /// The most events that are published before the first confirm is awaited.
-const MOST: usize = 50;
+const MAX_UNCONFIRMED: usize = 50;
 
-/// Publishes each event at its time, or once the earlier ones are confirmed: then up to `MOST` events that are due. Adds
+/// Publishes each event at its time, or once the earlier ones are confirmed: then up to `MAX_UNCONFIRMED` events that are due. Adds
 /// confirmed events to `list`.
 pub(super) async fn publish(
     upstream: Upstream,
@@ -24,7 +24,7 @@ pub(super) async fn publish(
     while let Some(first) = events.next() {
         sleep_until(began + first.at).await;
         let mut due = vec![first.happened(tenants)];
-        while due.len() < MOST
+        while due.len() < MAX_UNCONFIRMED
             && let Some(next) = events.next_if(|next| began + next.at <= Instant::now())
         {
             due.push(next.happened(tenants));

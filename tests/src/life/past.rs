@@ -51,7 +51,7 @@ pub(super) async fn look_back(life: &Life, system: &System) {
         (&life.hanging, "success", 9, "3", "0", "h < now() - interval '3 days'"),
         (&life.hanging, "timeout", 11, "4", "1", "h >= now() - interval '3 days'"),
         (&life.paused, "success", 5, "4", "0", "true"),
-        (&life.mended, "success", 6, "6", "0", "true"),
+        (&life.fixed, "success", 6, "6", "0", "true"),
     ] {
         let columns = "webhook_id, hour, outcome, bucket, attempts, dropped";
         let rows = format!(

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{Receiver, TestCa};
 
-pub(super) const SOON: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const SECRET: &str = "whsec_0123456789abcdef";
 pub(super) const BODY: &str = r#"{"event_type":"quote.closed","tenant_id":"5b0e0000-0000-4000-8000-000000000001","timestamp":"2026-03-01T09:30:00Z","data":{}}"#;
 

@@ -48,14 +48,14 @@ impl Received {
 }
 
 /// How many of the last requests a failed wait shows.
-const SHOWN: usize = 20;
+const SHOWN_REQUESTS: usize = 20;
 
 /// The last requests, as lines for a person.
 pub(super) fn summary(received: &[Received]) -> String {
     let mut text = format!("{} requests had arrived", received.len());
-    let skipped = received.len().saturating_sub(SHOWN);
+    let skipped = received.len().saturating_sub(SHOWN_REQUESTS);
     if skipped > 0 {
-        let _ = write!(text, ", the last {SHOWN}");
+        let _ = write!(text, ", the last {SHOWN_REQUESTS}");
     }
     for request in &received[skipped..] {
         let header = |name| request.header(name).unwrap_or("-");

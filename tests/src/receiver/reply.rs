@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::receiver::{
         Receiver, TestCa,
-        client::{ID, SOON, connect, post, request},
+        client::{ANSWER_TIMEOUT, ID, connect, post, request},
     };
 
     #[tokio::test]
@@ -123,7 +123,7 @@ mod tests {
         let mut sender = connect(&ca, &receiver).await.unwrap();
         let answer = tokio::spawn(async move { post(&mut sender, ID).await });
 
-        let received = receiver.wait_until(SOON, |received| !received.is_empty()).await;
+        let received = receiver.wait_until(ANSWER_TIMEOUT, |received| !received.is_empty()).await;
         let summary = receiver.try_wait_until(Duration::from_millis(50), |_| false).await.unwrap_err();
 
         assert_eq!(received[0].status, 0);

@@ -14,12 +14,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Behaviour, Received, TestCa, received::summary, shared::Shared};
+use super::{Behaviour, Received, TestCa, received::summary, shared::ReceiverContext};
 
 /// An HTTPS server on 127.0.0.1 that records every request. Dropping it stops it.
 pub struct Receiver {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ReceiverContext>,
     stop: CancellationToken,
     accepting: Mutex<Option<JoinHandle<()>>>,
     reserved: Mutex<Option<TcpSocket>>,
@@ -37,7 +37,7 @@ impl Receiver {
     pub fn start_on(addr: SocketAddr, ca: &TestCa, behaviour: Behaviour) -> Self {
         let listener = bind(addr).and_then(|socket| socket.listen(1024)).expect("the address is free");
         let addr = listener.local_addr().expect("a listener has an address");
-        let shared = Arc::new(Shared::new(behaviour));
+        let shared = Arc::new(ReceiverContext::new(behaviour));
         let stop = CancellationToken::new();
         let accepting = tokio::spawn(Arc::clone(&shared).accept(listener, ca.acceptor(), stop.clone()));
         Self { addr, shared, stop, accepting: Mutex::new(Some(accepting)), reserved: Mutex::new(None) }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::receiver::{
         always,
-        client::{ID, OTHER, SECRET, SOON, connect, post},
+        client::{ANSWER_TIMEOUT, ID, OTHER, SECRET, connect, post},
         fails_then_succeeds, verify,
     };
 
@@ -186,7 +186,7 @@ mod tests {
         receiver.behave(always(410));
         statuses.push(post(&mut sender, ID).await.unwrap());
 
-        let received = receiver.wait_for(4, SOON).await;
+        let received = receiver.wait_for(4, ANSWER_TIMEOUT).await;
         assert_eq!(statuses, [500, 500, 200, 410]);
         assert_eq!(received.iter().map(|request| request.status).collect::<Vec<_>>(), statuses);
         assert_eq!(received[0].path, "/hook?a=1");
@@ -214,6 +214,6 @@ mod tests {
         assert_eq!(post(&mut sender, ID).await.unwrap(), 204);
         drop(again);
         let closed = async { while post(&mut sender, ID).await.is_ok() {} };
-        timeout_at(Instant::now() + SOON, closed).await.expect("dropping a receiver closes its connections");
+        timeout_at(Instant::now() + ANSWER_TIMEOUT, closed).await.expect("dropping a receiver closes its connections");
     }
 }

@@ -27,12 +27,12 @@ pub(super) struct State {
     seen: HashMap<String, usize>,
 }
 
-pub(super) struct Shared {
+pub(super) struct ReceiverContext {
     state: Mutex<State>,
     pub(super) arrived: watch::Sender<usize>,
 }
 
-impl Shared {
+impl ReceiverContext {
     pub(super) fn new(behaviour: Behaviour) -> Self {
         let state = Mutex::new(State { behaviour, received: Vec::new(), resets: false, seen: HashMap::new() });
         Self { state, arrived: watch::Sender::new(0) }

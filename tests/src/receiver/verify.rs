@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::receiver::{
         Receiver, TestCa, always,
-        client::{BODY, ID, SECRET, SOON, connect, post},
+        client::{ANSWER_TIMEOUT, BODY, ID, SECRET, connect, post},
     };
 
     #[tokio::test]
@@ -103,7 +103,7 @@ mod tests {
         let ca = TestCa::new();
         let receiver = Receiver::start(&ca, always(200));
         post(&mut connect(&ca, &receiver).await.unwrap(), ID).await.unwrap();
-        let good = receiver.wait_for(1, SOON).await.remove(0);
+        let good = receiver.wait_for(1, ANSWER_TIMEOUT).await.remove(0);
         let with_header = |name: &str, value: &str| {
             let mut bad = good.clone();
             bad.headers.retain(|(have, _)| have != name);

@@ -26,7 +26,7 @@ const TENANT: Uuid = Uuid::from_u128(7);
 /// The deadline for a statement over all rows.
 const LONG: Duration = Duration::from_secs(60);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
-const MOST: u32 = 10_000;
+const MAX_FOUND: u32 = 10_000;
 
 /// Every small row with each of these variants of what else a statement depends on.
 fn every<V: Copy>(variants: &[V]) -> Vec<(Progress, V)> {
@@ -339,7 +339,7 @@ async fn a_rebuild_finds_the_rows_of_which_progress_needs_message_says_so() {
     let mut found = Vec::new();
     for (stream, id) in [(Stream::Due, Uuid::nil()), (Stream::UntriedBackwards, Uuid::max())] {
         let place = StreamPosition { due: OffsetDateTime::UNIX_EPOCH, id };
-        found.extend(leader.waiting_find(stream, place, MOST, since).await.unwrap().found);
+        found.extend(leader.waiting_find(stream, place, MAX_FOUND, since).await.unwrap().found);
     }
     // A job may be in the outbox, and published before the disk was lost.
     let needs = |row: &Progress, (state, (_, is_held), since): Variant| {
@@ -388,7 +388,7 @@ async fn lost_job_detection_finds_the_overdue_rows_of_which_progress_needs_messa
     let (mut found, now) = (Vec::new(), OffsetDateTime::now_utc());
     for stream in [Stream::Due, Stream::Untried] {
         let place = StreamPosition { due: OffsetDateTime::UNIX_EPOCH, id: Uuid::nil() };
-        found.extend(leader.overdue_find(stream, place, MOST, (Some(now), MOST)).await.unwrap().found);
+        found.extend(leader.overdue_find(stream, place, MAX_FOUND, (Some(now), MAX_FOUND)).await.unwrap().found);
     }
     let needs = |row: &Progress, (state, (is_promised, is_held), known): Variant| {
         let is_published = known == Requeued || known == RequeuedTwiceAnHourAgo;

@@ -219,7 +219,7 @@ async fn a_link_to_the_console_is_for_development_only_and_expires() {
     assert_eq!((log_in(code).await, log_in(code).await), (303, 403));
 }
 
-const SMALL: usize = 300;
+const MAX_DATA_BYTES: usize = 300;
 
 fn listed(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -272,7 +272,7 @@ async fn odd_messages_on_a_parked_queue_are_listed_and_discarded_and_a_silent_br
 }
 
 fn large_data() -> String {
-    format!(r#"{{"a":"{}"}}"#, "x".repeat(SMALL))
+    format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_DATA_BYTES))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -284,7 +284,7 @@ async fn a_requeued_event_is_delivered_with_its_trace_if_it_became_usable_and_el
     let receiver = Receiver::start(&system.ca, always(200));
     let webhook = system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
     let mut narrow = system.variables.clone();
-    narrow.insert("WEBHOOKS__LIMITS__EVENT_DATA_BYTES".to_owned(), SMALL.to_string());
+    narrow.insert("WEBHOOKS__LIMITS__EVENT_DATA_BYTES".to_owned(), MAX_DATA_BYTES.to_string());
     system.start_with(Service::Ingest, Settings::from_sources(None, narrow).unwrap()).await;
     let large = Event::now(EventType::QuoteClosed, tenant).with_data(large_data());
     park(&system, &[b"bad", b"\xff"]).await;

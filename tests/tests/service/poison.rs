@@ -18,9 +18,9 @@ use uuid::Uuid;
 const LONG: Duration = Duration::from_secs(90);
 const DISPATCHER: &str = "dispatcher";
 /// The deaths by one poison job: three in company, of which the third is noted, and three alone.
-const DEATHS: usize = 6;
+const POISON_DEATHS: usize = 6;
 /// The most deaths by each further one: it may be noted, and outlive the first one's death, before it begins alone.
-const FURTHER: usize = 4;
+const MAX_FURTHER_DEATHS: usize = 4;
 
 async fn dead(system: &System) -> u32 {
     system.upstream.ready(&system.names.dead()).await
@@ -77,7 +77,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
     let queue = system.names.main();
     until("the jobs wait", SOON, || async { system.upstream.ready(&queue).await == 2 }).await;
 
-    let (deaths, survivor) = until_put_aside(&system, 2, DEATHS + FURTHER).await;
+    let (deaths, survivor) = until_put_aside(&system, 2, POISON_DEATHS + MAX_FURTHER_DEATHS).await;
     println!("put aside after {deaths} deaths");
     let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
     until("the innocent succeed", LONG, || async { system.count(done).await == INNOCENT as i64 }).await;
@@ -106,11 +106,11 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
     })
     .await;
 
-    let (deaths, survivor) = until_put_aside(&system, 1, DEATHS).await;
+    let (deaths, survivor) = until_put_aside(&system, 1, POISON_DEATHS).await;
     wait_succeeded(&system, &innocent.id, i64::try_from(INNOCENT).unwrap()).await;
     wait_ready(survivor.ops).await;
     println!("put aside after {deaths} deaths");
-    assert_eq!((deaths, dead(&system).await), (DEATHS, 1));
+    assert_eq!((deaths, dead(&system).await), (POISON_DEATHS, 1));
     assert!(receiver.received().iter().all(|one| one.path == "/innocent"));
     let id: String =
         system.sql(&format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", poison.id)).await[0].get(0);

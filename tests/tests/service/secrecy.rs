@@ -17,7 +17,7 @@ use uuid::Uuid;
 type Environment = HashMap<String, String>;
 
 /// So much of a secret is looked for that a hit is no accident.
-const TELLING: usize = 24;
+const TELLING_CHARS: usize = 24;
 
 /// What is looked for: secrets by name, each in the forms in which it might be shown.
 #[derive(Default)]
@@ -25,7 +25,7 @@ struct Secrets(Vec<(&'static str, Vec<String>)>);
 
 impl Secrets {
     fn add(&mut self, name: &'static str, text: &str) {
-        let text = &text[..text.len().min(TELLING)];
+        let text = &text[..text.len().min(TELLING_CHARS)];
         assert!(text.len() >= 12, "{name} is too short to be looked for: {} characters", text.len());
         self.0.push((name, vec![text.to_owned(), hex::encode(text), decimals(text.as_bytes())]));
     }
@@ -33,8 +33,8 @@ impl Secrets {
     /// Adds a text of hexadecimal digits, also as the bytes that they stand for.
     fn add_digits(&mut self, name: &'static str, digits: &str) {
         self.add(name, digits);
-        let bytes = hex::decode(&digits[..TELLING]).unwrap();
-        self.0.push((name, vec![decimals(&bytes), digits[..TELLING].to_uppercase()]));
+        let bytes = hex::decode(&digits[..TELLING_CHARS]).unwrap();
+        self.0.push((name, vec![decimals(&bytes), digits[..TELLING_CHARS].to_uppercase()]));
     }
 
     fn found_in(&self, text: &str) -> Vec<&'static str> {

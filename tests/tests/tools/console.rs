@@ -13,7 +13,7 @@ use end_to_end::{
 use uuid::Uuid;
 
 /// The most bytes of a page.
-const MOST: usize = 100_000;
+const MAX_PAGE_BYTES: usize = 100_000;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 

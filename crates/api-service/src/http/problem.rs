@@ -11,6 +11,7 @@ use actix_web::{
         header::{ALLOW, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
+use domain::error_chain;
 use ledger::LedgerError;
 
 use super::violation::Violation;
@@ -190,14 +191,14 @@ impl ApiError {
     /// Logs the cause, which the client is not told. No other place does.
     pub(crate) fn log(&self) {
         match self {
-            Self::Unavailable(cause) => tracing::warn!(error = cause as &dyn StdError, "the database is away"),
+            Self::Unavailable(cause) => tracing::warn!(error = error_chain(cause), "the database is away"),
             Self::Unconfirmed(cause) => {
-                tracing::warn!(error = cause as &dyn StdError, "the database has not confirmed a change");
+                tracing::warn!(error = error_chain(cause), "the database has not confirmed a change");
             }
             Self::SessionUnknown(cause) => {
-                tracing::warn!(error = &**cause as &dyn StdError, "a session cannot be looked up");
+                tracing::warn!(error = error_chain(cause.as_ref()), "a session cannot be looked up");
             }
-            Self::Unexpected(cause) => tracing::error!(error = &**cause as &dyn StdError, "unexpected error"),
+            Self::Unexpected(cause) => tracing::error!(error = error_chain(cause.as_ref()), "unexpected error"),
             _ => {}
         }
     }

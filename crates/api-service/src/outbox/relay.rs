@@ -2,10 +2,10 @@
 //! notices. It publishes held jobs again, and runs the steps of cancellations and recoveries. Any number of replicas can
 //! run it concurrently.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
 use broker::PublishError;
-use domain::TenantId;
+use domain::{TenantId, error_chain};
 use ledger::{Ledger, LedgerError, OutboxBatch, TaskStep};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -83,7 +83,7 @@ impl Relay {
                 match self.outbox.publish_notices(&notices).await {
                     Ok(published) => self.metrics.notices(&published),
                     Err(error) => {
-                        let error = &error as &dyn Error;
+                        let error = error_chain(&error);
                         tracing::warn!(error, "published notices could not be noted; they will be published again");
                     }
                 }
@@ -149,7 +149,7 @@ impl Relay {
 /// Logs that a batch was not published. It is when its lease ends.
 fn log_unpublished(outcome: Result<(), PublishError>) {
     if let Err(error) = outcome {
-        tracing::warn!(error = &error as &dyn Error, "jobs of the outbox could not be published; they will be later");
+        tracing::warn!(error = error_chain(&error), "jobs of the outbox could not be published; they will be later");
     }
 }
 
@@ -229,7 +229,7 @@ impl OutageLog {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_unavailable, true) {
                     tracing::warn!(
-                        error = &error as &dyn Error,
+                        error = error_chain(&error),
                         "the ledger could not be asked for {what}; trying again"
                     );
                 }

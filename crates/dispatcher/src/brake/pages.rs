@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use domain::{AddressPolicy, TenantId, WebhookUrl};
+use domain::{AddressPolicy, TenantId, WebhookUrl, error_chain};
 use egress::Egress;
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use ledger::Ledger;
@@ -64,7 +64,7 @@ impl Pages {
                 urls
             }
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "no receivers to ask");
+                tracing::debug!(error = error_chain(&error), "no receivers to ask");
                 return PageResult::Nobody;
             }
         };

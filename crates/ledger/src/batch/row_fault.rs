@@ -1,9 +1,8 @@
 //! Distinguishes an error of a row's own data from an error of the server, by its SQLSTATE. Diesel passes on no SQLSTATE. So a
 //! statement that failed is run once more on a connection without diesel, in a transaction that is rolled back.
 
-use std::error::Error as _;
-
 use diesel::{backend::Backend, pg::Pg, query_builder::QueryBuilder, result::Error};
+use domain::error_chain;
 use tokio::time::timeout;
 
 use crate::{
@@ -51,7 +50,7 @@ impl Ledger {
             // A server that is out of transaction ids says so by the class of a row's own errors.
             transaction.batch_execute("SELECT pg_current_xact_id()").await.ok()?;
             let failed = transaction.query_typed(&text.finish(), &statement.arrays()).await.err()?;
-            tracing::debug!(error = failed.source(), "a statement fails again");
+            tracing::debug!(error = error_chain(&failed), "a statement fails again");
             failed.code().map(|code| code.code().to_owned())
         };
         timeout(self.config.call_timeout, probe).await.ok().flatten()

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use diesel::ConnectionError;
+use domain::error_chain;
 use parking_lot::Mutex;
 use tokio::{
     net::lookup_host,
@@ -75,7 +76,7 @@ impl LatestHost {
         if let Some(failed) = failed
             && before.host != used.host
         {
-            let error = failed as &dyn std::error::Error;
+            let error = error_chain(failed);
             tracing::warn!(host = host.to_string(), error, "another host of the database is used, as one cannot be");
         }
     }

@@ -8,40 +8,40 @@ use prometheus_client::encoding::text;
 
 use super::Served;
 
-type Answer = Response<Full<Bytes>>;
+type OpsResponse = Response<Full<Bytes>>;
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+const JSON_TYPE: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The answer to HEAD has a body here, which hyper leaves out.
-pub(super) async fn answer(method: &Method, path: &str, served: &Served) -> Answer {
+pub(super) async fn answer(method: &Method, path: &str, served: &Served) -> OpsResponse {
     if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
-        return respond(StatusCode::NOT_FOUND, TEXT, "not found\n");
+        return respond(StatusCode::NOT_FOUND, TEXT_TYPE, "not found\n");
     }
     if !matches!(*method, Method::GET | Method::HEAD) {
-        let mut refusal = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "method not allowed\n");
+        let mut refusal = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT_TYPE, "method not allowed\n");
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
     match path {
         "/readyz" => ready(served).await,
         "/metrics" => metrics(served).await,
-        _ => respond(StatusCode::OK, TEXT, "ok"),
+        _ => respond(StatusCode::OK, TEXT_TYPE, "ok"),
     }
 }
 
-async fn ready(served: &Served) -> Answer {
+async fn ready(served: &Served) -> OpsResponse {
     let report = served.readiness.report().await;
     let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     match serde_json::to_vec(&report) {
-        Ok(body) => respond(status, JSON, body),
+        Ok(body) => respond(status, JSON_TYPE, body),
         Err(error) => broken(&error),
     }
 }
 
 /// Runs the checks first, so that the gauges of readiness are as fresh as the others.
-async fn metrics(served: &Served) -> Answer {
+async fn metrics(served: &Served) -> OpsResponse {
     served.readiness.report().await;
     let mut body = String::new();
     match text::encode(&mut body, &served.registry) {
@@ -50,12 +50,12 @@ async fn metrics(served: &Served) -> Answer {
     }
 }
 
-fn broken(error: &impl std::error::Error) -> Answer {
+fn broken(error: &impl std::error::Error) -> OpsResponse {
     tracing::error!(%error, "ops server cannot encode its answer");
-    respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "internal error\n")
+    respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, "internal error\n")
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Answer {
+fn respond(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> OpsResponse {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

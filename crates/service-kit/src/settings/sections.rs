@@ -341,7 +341,7 @@ impl Retention {
     }
 }
 
-/// `notices`: when administrators are told that a webhook is failing.
+/// `notices`: when administrators are notified that a webhook is failing.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Notices {
@@ -351,7 +351,7 @@ pub struct Notices {
     /// Failed attempts since then, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub failing_attempts: u16,
-    /// For how long it has been failing when they are told again.
+    /// For how long it has been failing when they are notified again.
     #[serde(deserialize_with = "parse::thresholds")]
     pub failing_again_after: Vec<Duration>,
 }

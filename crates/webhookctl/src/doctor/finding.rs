@@ -23,7 +23,7 @@ pub(super) struct Finding {
     pub(super) id: &'static str,
     pub(super) level: Level,
     pub(super) text: String,
-    /// How to mend it.
+    /// The way to fix it.
     pub(super) remedy: Option<String>,
 }
 

@@ -5,15 +5,16 @@ mod cluster;
 mod database;
 mod settings;
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
-use service_kit::{connections, process, settings::Draft};
+use domain::error_chain;
+use service_kit::{connections, settings::Draft};
 
 use super::observed::{Database, Observed, SettingsSeen};
 use crate::connect;
 
 /// How long a step at a server may take.
-const PATIENCE: Duration = Duration::from_secs(4);
+const STEP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Looks concurrently at the database, the broker and, by its management API, the broker's cluster.
 pub(super) async fn at_everything() -> Observed {
@@ -35,8 +36,4 @@ pub(super) async fn at_everything() -> Observed {
         (Some(broker), cluster)
     });
     Observed { settings: seen, database, broker, cluster }
-}
-
-fn error_chain(error: &dyn Error) -> String {
-    process::line("", error).trim_start_matches(": ").to_owned()
 }

@@ -45,7 +45,7 @@ pub(super) enum Database {
     /// The settings name none.
     Unknown,
     /// It does not answer.
-    Away(String),
+    Unavailable(String),
     /// It takes no writes. Nothing else was looked at: connections are made to a primary only.
     ReadOnly,
     /// It answers.

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::finding::{Finding, Level, many};
 
 /// Lines are at most this wide, unless a word is longer.
-const WIDTH: usize = 80;
+const MAX_LINE_CHARS: usize = 80;
 /// Where a finding's text begins: after the area, the mark and their blanks.
-const INDENT: usize = 15;
+const INDENT_CHARS: usize = 15;
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -31,7 +31,7 @@ pub(super) fn text(findings: &[Finding]) -> String {
         let area = if finding.area() == last { "" } else { finding.area() };
         last = finding.area();
         let (style, mark) = style(finding.level);
-        let lines = wrapped(&finding.text, WIDTH - INDENT).join(&format!("\n{:INDENT$}", ""));
+        let lines = wrapped(&finding.text, MAX_LINE_CHARS - INDENT_CHARS).join(&format!("\n{:INDENT_CHARS$}", ""));
         let lines = if finding.level == Level::Note { format!("{DIM}{lines}{DIM:#}") } else { lines };
         text += &format!("{BOLD}{area:11}{BOLD:#} {style}{mark}{style:#}  {lines}\n");
     }
@@ -50,10 +50,10 @@ fn summary(findings: &[Finding]) -> String {
     };
     for finding in of(Level::Error).chain(of(Level::Warning)) {
         let (style, mark) = style(finding.level);
-        let told = wrapped(&format!("{}: {}", finding.id, finding.text), WIDTH - 4).join("\n    ");
-        text += &format!("\n  {style}{mark}{style:#} {told}\n");
+        let lines = wrapped(&format!("{}: {}", finding.id, finding.text), MAX_LINE_CHARS - 4).join("\n    ");
+        text += &format!("\n  {style}{mark}{style:#} {lines}\n");
         let remedy = finding.remedy.as_deref().unwrap_or_default();
-        text += &format!("    → {}\n", wrapped(remedy, WIDTH - 6).join("\n      "));
+        text += &format!("    → {}\n", wrapped(remedy, MAX_LINE_CHARS - 6).join("\n      "));
     }
     text
 }
@@ -98,7 +98,7 @@ Nothing is wrong.
     }
 
     #[test]
-    fn what_is_wrong_is_told_again_with_what_mends_it_the_worst_first() {
+    fn faults_are_listed_again_with_their_fix_the_worst_first() {
         let findings = [
             Finding::ok("keys.open", "3 secrets"),
             Finding::warning("queues.rejected", "1 event was rejected", "webhookctl rejected list"),

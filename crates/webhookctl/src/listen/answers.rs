@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
+use domain::error_chain;
 use egress::{Internal, InternalAnswer};
 use hyper::{
     HeaderMap, Method,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
-use service_kit::process;
 
 use super::Arguments;
 use crate::connect;
 
 /// The longest time for a developer's program. The service waits for less.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PROGRAM_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Headers about one connection: they are not handed on, and neither are those that `Connection` names.
-const OF_THE_CONNECTION: [HeaderName; 10] = [
+const CONNECTION_HEADERS: [HeaderName; 10] = [
     HOST,
     CONNECTION,
     CONTENT_LENGTH,
@@ -32,7 +32,7 @@ const OF_THE_CONNECTION: [HeaderName; 10] = [
 ];
 
 /// An answer, and what the developer should know of it.
-pub(super) struct Answer {
+pub(super) struct ReceiverAnswer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -40,7 +40,7 @@ pub(super) struct Answer {
     pub(super) fault: Option<String>,
 }
 
-impl Answer {
+impl ReceiverAnswer {
     /// A status with a line of text.
     pub(super) fn with(status: u16, text: String) -> Self {
         Self { status, headers: HeaderMap::new(), body: text.into(), fault: None }
@@ -64,7 +64,7 @@ impl Answers {
     pub(super) fn new(arguments: &Arguments) -> anyhow::Result<Self> {
         let kind = match &arguments.forward {
             Some(url) => Kind::Forward(Box::new(
-                connect::client(url, PATIENCE, None).with_context(|| format!("--forward {url}"))?,
+                connect::client(url, PROGRAM_TIMEOUT, None).with_context(|| format!("--forward {url}"))?,
             )),
             None => Kind::Status { status: arguments.status, attempts: arguments.attempts.unwrap_or(u32::MAX) },
         };
@@ -72,18 +72,18 @@ impl Answers {
     }
 
     /// The answer to the `nth` attempt of a delivery, from 1.
-    pub(super) async fn to(&self, headers: &HeaderMap, body: &Bytes, nth: u32) -> Answer {
+    pub(super) async fn to(&self, headers: &HeaderMap, body: &Bytes, nth: u32) -> ReceiverAnswer {
         tokio::time::sleep(self.delay).await;
         match &self.kind {
-            Kind::Status { status, attempts } if nth <= *attempts => Answer::with(*status, String::new()),
-            Kind::Status { .. } => Answer::with(200, String::new()),
+            Kind::Status { status, attempts } if nth <= *attempts => ReceiverAnswer::with(*status, String::new()),
+            Kind::Status { .. } => ReceiverAnswer::with(200, String::new()),
             Kind::Forward(program) => match program.send(Method::POST, of_the_message(headers), body.clone()).await {
                 Ok(InternalAnswer { status, headers, body }) => {
-                    Answer { status, headers: of_the_message(&headers), body, fault: None }
+                    ReceiverAnswer { status, headers: of_the_message(&headers), body, fault: None }
                 }
                 Err(error) => {
-                    let fault = process::line("--forward", &error);
-                    Answer { fault: Some(fault.clone()), ..Answer::with(502, fault) }
+                    let fault = format!("--forward: {}", error_chain(&error));
+                    ReceiverAnswer { fault: Some(fault.clone()), ..ReceiverAnswer::with(502, fault) }
                 }
             },
         }
@@ -95,7 +95,7 @@ fn of_the_message(headers: &HeaderMap) -> HeaderMap {
     let named = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
-    for name in OF_THE_CONNECTION.into_iter().chain(named) {
+    for name in CONNECTION_HEADERS.into_iter().chain(named) {
         headers.remove(name);
     }
     headers

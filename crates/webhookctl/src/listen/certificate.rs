@@ -15,7 +15,7 @@ use time::{Duration, OffsetDateTime};
 use tls::TlsAcceptor;
 
 /// How long a certificate is valid. The authority is for as long as somebody keeps it.
-const VALID: Duration = Duration::days(90);
+const VALIDITY: Duration = Duration::days(90);
 
 /// An authority that only developers trust: whoever has its folder can sign for any name.
 pub(super) struct Authority {
@@ -58,7 +58,7 @@ impl Authority {
         let now = OffsetDateTime::now_utc();
         params.distinguished_name.push(DnType::CommonName, host);
         params.not_before = now - Duration::DAY;
-        params.not_after = now + VALID;
+        params.not_after = now + VALIDITY;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate().context("no key can be made")?;

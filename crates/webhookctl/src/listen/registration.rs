@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use service_kit::Settings;
 use time::OffsetDateTime;
 
-use super::{answers::PATIENCE, screen::Screen};
-use crate::{away, connect, session};
+use super::{answers::PROGRAM_TIMEOUT, screen::Screen};
+use crate::{connect, server_error, session};
 
 /// The name of every webhook that is registered here. One that an earlier run has left is known by it and its URL.
-const NAME: &str = "webhookctl listen";
+const WEBHOOK_NAME: &str = "webhookctl listen";
 /// How long a session lasts. It is revoked as soon as the calls are made.
-const SESSION: Duration = Duration::from_secs(60);
+const SESSION_LIFETIME: Duration = Duration::from_secs(60);
 
 /// A webhook that is removed at the end.
 pub(super) struct Registration {
@@ -43,7 +43,7 @@ impl Registration {
     ) -> anyhow::Result<Self> {
         let api = Api::new(settings, api)?;
         let events = if events.is_empty() { &EventType::ALL[..] } else { events };
-        let webhook = json!({ "name": NAME, "url": url, "events": events });
+        let webhook = json!({ "name": WEBHOOK_NAME, "url": url, "events": events });
         let (id, secret) = api
             .logged_in(tenant, async |session| {
                 for left in api.left(session, url).await? {
@@ -96,10 +96,10 @@ impl Api {
         tenant: TenantId,
         calls: impl AsyncFnOnce(&str) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let session = Session { tenant, user: NAME.to_owned(), role: "admin".to_owned() };
-        let id = session::stored(&self.ledger, session, OffsetDateTime::now_utc() + SESSION).await?;
+        let session = Session { tenant, user: WEBHOOK_NAME.to_owned(), role: "admin".to_owned() };
+        let id = session::stored(&self.ledger, session, OffsetDateTime::now_utc() + SESSION_LIFETIME).await?;
         let done = calls(&id).await;
-        away::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
+        server_error::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
         done
     }
 
@@ -108,7 +108,7 @@ impl Api {
         let (mut left, mut page) = (Vec::new(), "/".to_owned());
         loop {
             let list = self.call(session, Method::GET, &page, None).await?;
-            let ours = |webhook: &&Value| webhook["name"] == NAME && webhook["url"] == url;
+            let ours = |webhook: &&Value| webhook["name"] == WEBHOOK_NAME && webhook["url"] == url;
             let webhooks = list["data"].as_array().map(Vec::as_slice).unwrap_or_default();
             left.extend(webhooks.iter().filter(ours).filter_map(|webhook| Some(webhook["id"].as_str()?.to_owned())));
             match list["next_cursor"].as_str() {
@@ -122,7 +122,7 @@ impl Api {
     async fn call(&self, session: &str, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let url = format!("{}/api/v1/webhooks{path}", self.base);
         let api = || format!("the API at {} (api.listen, WEBHOOKS__API__LISTEN, or --api)", self.base);
-        let program = connect::client(&url, PATIENCE, None).with_context(api)?;
+        let program = connect::client(&url, PROGRAM_TIMEOUT, None).with_context(api)?;
         let mut headers = HeaderMap::new();
         headers.insert(COOKIE, HeaderValue::try_from(format!("sessionid={session}"))?);
         let body = body.map(|body| {

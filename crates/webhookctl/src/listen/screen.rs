@@ -12,7 +12,7 @@ use domain::{TenantId, WebhookId, indented, shortened, visible};
 use time::{OffsetDateTime, macros::format_description};
 
 use super::{
-    answers::Answer,
+    answers::ReceiverAnswer,
     verdict::{Verdict, Verdicts},
 };
 
@@ -23,9 +23,9 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
 /// How many lines of a body are shown.
-const LINES: usize = 16;
+const MAX_BODY_LINES: usize = 16;
 /// How many characters of a value that a stranger may have sent.
-const MOST: usize = 200;
+const MAX_VALUE_CHARS: usize = 200;
 
 /// Writes to standard output: in colour if that is a terminal and `NO_COLOR` is not set.
 pub(super) struct Screen {
@@ -93,7 +93,7 @@ impl Screen {
     }
 
     /// What was answered, and how long that took.
-    pub(super) fn answered(&self, delivery: &str, answer: &Answer, took: Duration) {
+    pub(super) fn answered(&self, delivery: &str, answer: &ReceiverAnswer, took: Duration) {
         let style = if (200..300).contains(&answer.status) { GOOD } else { BAD };
         let fault = answer.fault.as_ref().map(|fault| format!(": {}", line(fault))).unwrap_or_default();
         let status = answer.status;
@@ -135,7 +135,7 @@ impl Screen {
             return format!("  {DIM}{} bytes that are not text{DIM:#}\n", body.len());
         };
         let shown = visible(&indented(text).unwrap_or_else(|| text.to_owned()));
-        let (most, longest) = if self.is_full { (usize::MAX, usize::MAX) } else { (LINES, MOST) };
+        let (most, longest) = if self.is_full { (usize::MAX, usize::MAX) } else { (MAX_BODY_LINES, MAX_VALUE_CHARS) };
         let mut lines = shown.lines();
         let mut text: String =
             lines.by_ref().take(most).map(|line| format!("  {}\n", shortened(line, longest))).collect();
@@ -156,7 +156,7 @@ impl Screen {
 
 /// Foreign text on one line.
 fn line(text: &str) -> String {
-    shortened(visible(text).replace('\n', " "), MOST)
+    shortened(visible(text).replace('\n', " "), MAX_VALUE_CHARS)
 }
 
 fn verdict(name: &str, verdict: &Verdict) -> String {

@@ -25,15 +25,15 @@ use tokio_util::sync::CancellationToken;
 use crate::connect::LONGEST_BODY;
 
 use super::{
-    answers::{Answer, Answers},
+    answers::{Answers, ReceiverAnswer},
     screen::{Screen, Shown},
     verdict::Verdicts,
 };
 
 /// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What requests get to end after a signal.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives, verifies, shows and answers.
 pub(super) struct Server {
@@ -67,13 +67,13 @@ impl Server {
             }
         }
         drop(listener);
-        let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
+        let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
         connections.shutdown().await;
     }
 
     async fn converse(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, tls: TlsAcceptor) {
         let _ = stream.set_nodelay(true);
-        let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
+        let stream = match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return self.screen.no_tls(peer, &error),
             Err(_) => return self.screen.no_connection(peer, "the client did not complete the TLS handshake"),
@@ -86,7 +86,7 @@ impl Server {
         let mut http = http1::Builder::new();
         let connection = http.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
-        // What breaks off is told where it is noticed.
+        // A connection that breaks off is shown where that is noticed.
         tokio::select! {
             _ = connection.as_mut() => {}
             () = self.stop.cancelled() => {
@@ -136,7 +136,7 @@ impl Server {
 
     fn refuse(&self, what: &str, status: u16, why: &str) -> Response<Full<Bytes>> {
         self.screen.refused(what, status, why);
-        response(Answer::with(status, why.to_owned()))
+        response(ReceiverAnswer::with(status, why.to_owned()))
     }
 }
 
@@ -158,7 +158,7 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-fn response(answer: Answer) -> Response<Full<Bytes>> {
+fn response(answer: ReceiverAnswer) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(answer.body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
     *response.headers_mut() = answer.headers;

@@ -8,14 +8,13 @@ use ledger::{Erased, Erasure, Ledger, SETTLE_TIME, TenantCondition};
 use tokio::time::sleep;
 
 use crate::{
-    away,
     confirm::Confirm,
-    output,
-    steps::{BREATH, Steps},
+    output, server_error,
+    steps::{STEP_PAUSE, Steps},
 };
 
 /// The time after the last retry within which the broker has delivered every job, even one that waited behind others.
-const LATENESS: Duration = Duration::from_secs(60 * 60);
+const MAX_LATENESS: Duration = Duration::from_secs(60 * 60);
 
 /// When an erasure may begin.
 pub(super) enum Begin {
@@ -27,10 +26,10 @@ pub(super) enum Begin {
 
 /// Erases what the ledger holds of a stopped tenant.
 pub(super) async fn run(ledger: &Ledger, tenant: TenantId, begin: Begin, confirm: Confirm) -> anyhow::Result<()> {
-    let condition = away::database(ledger.tenant_condition(tenant).await)?;
+    let condition = server_error::database(ledger.tenant_condition(tenant).await)?;
     require_stopped(tenant, condition)?;
     begin.require(ledger, condition).await?;
-    let erasure = away::database(ledger.erasure_begin(tenant).await)?;
+    let erasure = server_error::database(ledger.erasure_begin(tenant).await)?;
     let (webhooks, deliveries) = (erasure.webhooks().count(), deliveries(ledger, &erasure).await?);
     output::line(format_args!(
         "of tenant {tenant} are to be erased: {webhooks} webhook(s) and {deliveries} deliveries, with all that belongs to them, \
@@ -52,7 +51,7 @@ impl Begin {
     /// Fails if it is too early, and says when to come back.
     async fn require(&self, ledger: &Ledger, condition: TenantCondition) -> anyhow::Result<()> {
         let after = match self {
-            Self::Drained(last_retry) => *last_retry + LATENESS,
+            Self::Drained(last_retry) => *last_retry + MAX_LATENESS,
             Self::Now => SETTLE_TIME,
         };
         let last_deleted = condition.last_deleted.map(|ago| Duration::try_from_secs_f64(ago).unwrap_or_default());
@@ -71,7 +70,7 @@ impl Begin {
             "the broker may hold jobs of the tenant: run it again in {left}. With --now it begins immediately, and the jobs are \
              parked on the queue of dead jobs when they come"
         );
-        let brakes = away::database(ledger.brakes().await)?;
+        let brakes = server_error::database(ledger.brakes().await)?;
         ensure!(
             brakes.is_empty(),
             "dispatchers are braked (see `webhookctl brake`), so the broker may hold jobs of the tenant: run it again once \
@@ -106,7 +105,7 @@ async fn deliveries(ledger: &Ledger, erasure: &Erasure) -> anyhow::Result<u64> {
     for webhook in erasure.webhooks() {
         let mut last = None;
         loop {
-            let counted = away::database(ledger.deliveries_count(webhook, last).await)?;
+            let counted = server_error::database(ledger.deliveries_count(webhook, last).await)?;
             deliveries += counted.deliveries;
             last = counted.last;
             if last.is_none() {
@@ -128,8 +127,8 @@ async fn erase(ledger: &Ledger, mut erasure: Erasure, gone: &mut Gone) -> anyhow
                     *gone.entry(table).or_default() += count;
                 }
                 steps.failed = 0;
-                steps.tell(format_args!("erased so far: {}", listed(gone)))?;
-                sleep(BREATH).await;
+                steps.show_progress(format_args!("erased so far: {}", listed(gone)))?;
+                sleep(STEP_PAUSE).await;
             }
             Ok(Erased::Registered) => {
                 bail!("the tenant has registered a webhook meanwhile: stop the tenant again, and erase the rest later")

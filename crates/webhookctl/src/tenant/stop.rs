@@ -8,21 +8,20 @@ use ledger::{Actor, Backlog, Ledger, Webhook};
 use tokio::time::sleep;
 
 use crate::{
-    away,
     confirm::Confirm,
-    output,
-    steps::{BREATH, Steps},
+    output, server_error,
+    steps::{STEP_PAUSE, Steps},
 };
 
 /// How often it is looked whether somebody else has taken the last steps.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Deletes a tenant's webhooks, and has all their waiting deliveries cancelled.
 pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm: Confirm) -> anyhow::Result<()> {
-    let before = away::database(ledger.tenant_condition(tenant).await)?;
+    let before = server_error::database(ledger.tenant_condition(tenant).await)?;
     ensure!(before.registered + before.deleted > 0, "the ledger knows no webhook of tenant {tenant}");
     if before.registered > 0 {
-        for webhook in away::database(ledger.webhooks_all(tenant).await)? {
+        for webhook in server_error::database(ledger.webhooks_all(tenant).await)? {
             output::line(described(&webhook))?;
         }
         output::line(format_args!("{} webhook(s) of tenant {tenant} are to be deleted", before.registered))?;
@@ -40,12 +39,12 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
     let mut deleted = 0;
     // Until there is none: administrators may register others meanwhile.
     loop {
-        let webhooks = away::database(ledger.webhooks_all(tenant).await)?;
+        let webhooks = server_error::database(ledger.webhooks_all(tenant).await)?;
         if webhooks.is_empty() {
             break;
         }
         for webhook in webhooks {
-            deleted += u32::from(away::database(ledger.webhook_delete(&actor, webhook.id).await)?);
+            deleted += u32::from(server_error::database(ledger.webhook_delete(&actor, webhook.id).await)?);
         }
     }
     cancel(ledger, tenant).await?;
@@ -64,7 +63,7 @@ fn described(Webhook { id, settings, backlog, .. }: &Webhook) -> String {
 async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
     let (mut steps, mut cancelled) = (Steps::new("interrupted: run the command again to cancel the rest"), 0);
     loop {
-        let is_idle = match ledger.cancellation_step(Some(tenant), BREATH).await {
+        let is_idle = match ledger.cancellation_step(Some(tenant), STEP_PAUSE).await {
             Ok(Some(step)) => {
                 cancelled += step.deliveries;
                 steps.failed = 0;
@@ -77,14 +76,14 @@ async fn cancel(ledger: &Ledger, tenant: TenantId) -> anyhow::Result<()> {
                 false
             }
         };
-        if is_idle && away::database(ledger.tenant_condition(tenant).await)?.cancelling == 0 {
+        if is_idle && server_error::database(ledger.tenant_condition(tenant).await)?.cancelling == 0 {
             return Ok(());
         }
         let failed = match steps.failed {
             0 => String::new(),
             failed => format!(", and {failed} step(s) failed in succession"),
         };
-        steps.tell(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
-        sleep(if is_idle { LOOK } else { BREATH }).await;
+        steps.show_progress(format_args!("cancelled so far: {cancelled} deliveries{failed}"))?;
+        sleep(if is_idle { POLL_INTERVAL } else { STEP_PAUSE }).await;
     }
 }

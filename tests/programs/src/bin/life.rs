@@ -23,6 +23,6 @@ async fn main() {
     println!("  ERP stock              is fixed, and is being recovered: tab Recover");
     println!("  Shipping labels        is paused, and has skipped deliveries");
     println!("  Register a webhook     for example https://example.com/hooks");
-    let _ = tokio::time::timeout(life::LASTS, tokio::signal::ctrl_c()).await;
+    let _ = tokio::time::timeout(life::CONSOLE_DURATION, tokio::signal::ctrl_c()).await;
     drop(life);
 }

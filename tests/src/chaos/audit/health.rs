@@ -44,7 +44,7 @@ pub(super) struct Computed {
 /// A row has begin and duration cut to microseconds, the health the rounded end.
 const MICROSECOND: time::Duration = time::Duration::MICROSECOND;
 /// Transactions whose ids are this near may have overlapped, and have recorded in either order.
-const NEAR: i64 = 64;
+const NEAR_TRANSACTIONS: i64 = 64;
 
 impl Computed {
     pub(super) fn of(attempts: &[&Attempt]) -> Self {
@@ -57,7 +57,8 @@ impl Computed {
         };
         Self {
             last_success_at: succeeded().map(|attempt| attempt.finished_at()).max(),
-            failures: failures(last.map(|last| last + NEAR))..=failures(last.map(|last| last - NEAR)),
+            failures: failures(last.map(|last| last + NEAR_TRANSACTIONS))
+                ..=failures(last.map(|last| last - NEAR_TRANSACTIONS)),
         }
     }
 

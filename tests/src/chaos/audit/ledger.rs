@@ -8,7 +8,7 @@ use super::{Audit, Case, Kind};
 use crate::chaos::evidence::{Attempt, Delivery};
 
 /// How early a retry may be beyond the schedule's own tolerance, because times are rounded.
-const ROUNDING: Duration = Duration::from_millis(10);
+const ROUNDING_TOLERANCE: Duration = Duration::from_millis(10);
 
 pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
     for delivery in &case.evidence.deliveries {
@@ -70,7 +70,7 @@ fn judge_times(case: &Case<'_>, delivery: &Delivery, attempts: &[Attempt], audit
         let (on_time, before) = (first.finished_at() + *step, pair[0].started_at);
         let due = if on_time < before + shortest / 2 { before + shortest } else { on_time };
         let early = due - pair[1].started_at;
-        if early > case.evidence.schedule.early_tolerance() + ROUNDING {
+        if early > case.evidence.schedule.early_tolerance() + ROUNDING_TOLERANCE {
             let number = pair[1].number;
             let name = case.name(delivery.webhook);
             audit.found(

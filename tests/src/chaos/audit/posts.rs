@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Tolerance for a clock that is adjusted. Attempts have the database's time, as their dispatcher last read it.
-const SKEW: Duration = Duration::from_millis(500);
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(500);
 
 pub(super) fn check(case: &Case<'_>, audit: &mut Audit) {
     audit.counts.posts = case.evidence.posts.len();
@@ -94,7 +94,7 @@ fn reconcile(case: &Case<'_>, delivery: &Delivery, posts: &[&Post], audit: &mut 
 }
 
 fn is_of(post: &Post, attempt: &Attempt) -> bool {
-    let (from, to) = (attempt.started_at - SKEW, attempt.finished_at() + SKEW);
+    let (from, to) = (attempt.started_at - CLOCK_TOLERANCE, attempt.finished_at() + CLOCK_TOLERANCE);
     let signed = format!("t={},", attempt.signed_at);
     let is_signed_so = post.received.header("x-service-signature").is_some_and(|header| header.starts_with(&signed));
     let is_answered_so = attempt.status.is_none_or(|status| status == post.received.status);

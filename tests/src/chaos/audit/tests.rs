@@ -26,7 +26,7 @@ use crate::{
 
 const START: OffsetDateTime = datetime!(2026-03-01 09:30 UTC);
 const TENANT: Uuid = Uuid::from_u128(0x5b0e_0000_0000_4000_8000_0000_0000_0001);
-const TOOK: Duration = Duration::from_millis(20);
+const ATTEMPT_DURATION: Duration = Duration::from_millis(20);
 
 fn webhook(number: u128) -> WebhookId {
     Uuid::from_u128(number).into()
@@ -110,7 +110,8 @@ fn deliver(evidence: &mut Evidence, to: &Subscription, event: Uuid, answers: &[(
         ];
         let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let (method, path) = ("POST".to_owned(), "/".to_owned());
-        let received = Received { at: started_at + TOOK / 2, method, path, headers, body: body.clone(), status };
+        let received =
+            Received { at: started_at + ATTEMPT_DURATION / 2, method, path, headers, body: body.clone(), status };
         evidence.posts.push(Post { webhook: to.webhook, received });
         let status = Some(status);
         // Far from one another.
@@ -120,7 +121,7 @@ fn deliver(evidence: &mut Evidence, to: &Subscription, event: Uuid, answers: &[(
             number,
             signed_at,
             started_at,
-            duration: TOOK,
+            duration: ATTEMPT_DURATION,
             outcome,
             status,
             transaction,
@@ -317,7 +318,7 @@ fn an_attempt_after_a_success_is_found_unless_somebody_asked_for_it() {
 fn only_the_failures_recorded_after_the_last_success_count() {
     let computed = |rows: &[Attempt]| super::health::Computed::of(&rows.iter().collect::<Vec<_>>());
     let mut rows = rows_of(&in_order(), 2);
-    assert_eq!(computed(&rows).last_success_at, Some(at(1.5) + TOOK));
+    assert_eq!(computed(&rows).last_success_at, Some(at(1.5) + ATTEMPT_DURATION));
     assert_eq!(computed(&rows).failures, 0..=0);
     let latest = rows.iter().map(|row| row.transaction).max().unwrap();
     let failed = rows.iter_mut().find(|row| !row.outcome.is_success()).unwrap();

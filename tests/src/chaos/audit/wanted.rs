@@ -10,9 +10,9 @@ use crate::chaos::evidence::{Published, Subscription, WebhookState};
 
 /// How long before an event is stored its subscribers may have been read. Ingest may be frozen, or wait for the
 /// database, between the two.
-const BEFORE: Duration = Duration::from_secs(60);
+const MAX_READ_AHEAD: Duration = Duration::from_secs(60);
 /// How far the clocks of two processes may differ.
-const AFTER: Duration = Duration::from_secs(1);
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
@@ -93,7 +93,7 @@ fn wanted(subscription: &Subscription, published: &Published, stored_at: Option<
     }
     // Without a time nothing is certain. A webhook without changes reports the lost event.
     let Some(at) = stored_at else { return Wanted::Perhaps };
-    let (from, to) = (at - BEFORE, at + AFTER);
+    let (from, to) = (at - MAX_READ_AHEAD, at + MAX_CLOCK_DIFFERENCE);
     if subscription.changes.iter().any(|change| change.asked <= to && change.answered >= from) {
         return Wanted::Perhaps;
     }

@@ -25,7 +25,7 @@ const LIMIT: usize = MIB;
 /// How many giants wait.
 const GIANTS: u32 = 24;
 /// How many of them ingest takes at a time.
-const FEW: u32 = 4;
+const MAX_TAKEN_GIANTS: u32 = 4;
 const GIANT: usize = 16 * MIB;
 /// The most memory that ingest may take, whatever waits.
 const MOST_MEMORY: usize = 200_000_000;
@@ -68,7 +68,7 @@ async fn giants_that_wait_do_not_fill_the_memory_and_a_small_event_among_them_is
                 system.upstream.publish(&Event::closed(tenant, 1)).await;
             }
         }
-        system.upstream.wait_ready(&system.names.events(), GIANTS + 1 - FEW, LONG).await;
+        system.upstream.wait_ready(&system.names.events(), GIANTS + 1 - MAX_TAKEN_GIANTS, LONG).await;
         proxy.set(Mode::Pass);
         system.upstream.wait_ready(&system.names.rejected(), GIANTS, LONG).await;
         receiver.wait_for(1, SOON).await;

@@ -40,7 +40,7 @@ pub(crate) struct Storm {
 }
 
 /// How many events are published before the last ones: more than [`points`] reach.
-const MOST: usize = EVENTS * 8 / 10;
+const EARLY_EVENTS: usize = EVENTS * 8 / 10;
 
 /// The events that are being published. The last ones wait until something has gone wrong, so it does in the middle,
 /// however slow the test is beside the service.
@@ -54,7 +54,7 @@ impl Publishing {
     /// Publishes the last events after the others.
     pub(crate) async fn rest(self) {
         self.most.await.unwrap();
-        self.upstream.publish(&self.events[MOST..]).await;
+        self.upstream.publish(&self.events[EARLY_EVENTS..]).await;
     }
 }
 
@@ -92,7 +92,7 @@ impl Storm {
     /// Begins to publish all events but the last ones.
     pub(crate) fn publish(&self) -> Publishing {
         let (upstream, events) = (self.upstream(), Arc::clone(&self.events));
-        let most = tokio::spawn(async move { upstream.publish(&events[..MOST]).await });
+        let most = tokio::spawn(async move { upstream.publish(&events[..EARLY_EVENTS]).await });
         Publishing { most, upstream: self.upstream(), events: Arc::clone(&self.events) }
     }
 

@@ -96,15 +96,14 @@ async fn a_first_start_on_an_empty_broker_warns_of_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_password_is_told_without_being_shown() {
+async fn a_wrong_password_is_logged_without_being_shown() {
     let system = TestSystem::prepared(Options::default()).await;
     let wrong = |url: &str| {
         let (user, rest) = url.split_once("://").and_then(|(_, rest)| rest.split_once('@')).unwrap();
         let (scheme, _) = url.split_once("://").unwrap();
         format!("{scheme}://{}:correct-horse@{rest}", user.split(':').next().unwrap())
     };
-    // JSON names no cause of an error.
-    for (format, cause) in [("text", "password authentication failed"), ("json", "database.url")] {
+    for format in ["text", "json"] {
         let variables = system.with(&[
             ("DATABASE__URL", &wrong(&system.database_url)),
             ("BROKER__URL", &wrong(&system.amqp_url)),
@@ -113,7 +112,8 @@ async fn a_wrong_password_is_told_without_being_shown() {
         ]);
         for mut process in ALL.map(|name| Process::spawn(name, &variables)) {
             is_up(&process).await;
-            logs(&process, 2, &["WARN", "database.url (WEBHOOKS__DATABASE__URL)", cause]).await;
+            let words = ["WARN", "database.url (WEBHOOKS__DATABASE__URL)", "password authentication failed"];
+            logs(&process, 2, &words).await;
             logs(&process, 2, &["WARN", "broker.url (WEBHOOKS__BROKER__URL)", "ACCESS_REFUSED"]).await;
             let (status, checks) = readiness(&process).await;
             assert_eq!(status, 503);

@@ -18,7 +18,7 @@ use crate::delivery::plans::{first_page, reads};
 
 /// Real rows of one day. Every tenth row belongs to another webhook. The statistics are set to 15 times as many.
 const ROWS: u32 = 100_000;
-const TIMES: u32 = 15;
+const GROWTH_FACTOR: u32 = 15;
 
 /// Settings of a services' connection (`SESSION` in the ledger's `connect.rs`).
 const SESSION: [(&str, &str); 5] = [
@@ -65,7 +65,7 @@ async fn fill(system: &System, tenant: Uuid, large: &str) {
     }
     let many = "UPDATE pg_class SET reltuples = reltuples * {} WHERE reltuples > 0 AND relkind IN ('r', 'i') \
                 AND relname ~ '^(deliveries|unsuccessful_deliveries|history|notices)'";
-    session.rows(&many.replace("{}", &TIMES.to_string())).await;
+    session.rows(&many.replace("{}", &GROWTH_FACTOR.to_string())).await;
 }
 
 /// The type and a value of each parameter, by the text before it. Ids are the last one, so that no day is left out.

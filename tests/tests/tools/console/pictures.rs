@@ -8,7 +8,7 @@ use end_to_end::{
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::console::MOST;
+use crate::console::MAX_PAGE_BYTES;
 
 /// Lets axe-core judge the page, when `AXE_CORE` names its script (`make accessibility`).
 async fn violations(browser: &Browser, name: &str) -> Vec<String> {
@@ -32,13 +32,13 @@ fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'sta
         ("log", of(failing, "")),
         ("hanging", of(&life.hanging, "")),
         ("webhook-well", of(&life.healthy, "?range=7d")),
-        ("webhook-month", of(&life.mended, "?range=30d&state=dropped")),
+        ("webhook-month", of(&life.fixed, "?range=30d&state=dropped")),
         ("webhook-paused", of(&life.paused, "")),
         ("delivery", of(failing, &format!("deliveries/{delivery}/"))),
         ("settings", of(failing, "settings/")),
         ("history", of(&life.paused, "history/")),
         ("recover", of(failing, "recover/?since=2026-01-01T00:00:00&states=dropped&states=skipped")),
-        ("recovery", of(&life.mended, &format!("recoveries/{recovery}/"))),
+        ("recovery", of(&life.fixed, &format!("recoveries/{recovery}/"))),
         ("find", format!("/console/find/?id={event}")),
         ("find-nothing", format!("/console/find/?id={}", Uuid::now_v7())),
         ("docs", "/api/v1/docs/".to_owned()),
@@ -57,14 +57,13 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
     let life = Life::begin(&system, tenant, &hosts).await;
     let api = system.admin(tenant).await;
     let (event, delivery) = life.event(&api).await;
-    let (path, since) =
-        (format!("/api/v1/webhooks/{}/recover/", life.mended), json!({"since": "2026-01-01T00:00:00Z"}));
+    let (path, since) = (format!("/api/v1/webhooks/{}/recover/", life.fixed), json!({"since": "2026-01-01T00:00:00Z"}));
     // It is running already, unless it has ended: `Location` leads to it in any case.
     let recovery = api.post(&path, &since).await.header("location").unwrap().rsplit('/').nth(1).unwrap().to_owned();
     let pages = pages(&life, &event, &delivery, &recovery);
     for (name, path) in &pages {
         let text = api.get(path).await.text;
-        assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MOST, "{name} has {} bytes", text.len());
+        assert!(text.starts_with("<!DOCTYPE html>") && text.len() < MAX_PAGE_BYTES, "{name} has {} bytes", text.len());
     }
 
     let Some(browser) = Browser::start(api.address, Kind::default()).await else { return };

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Fewer attempts say nothing.
-const ENOUGH: i64 = 20;
+const MIN_ATTEMPTS: i64 = 20;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let Some(seen) = observed.database() else { return Vec::new() };
@@ -26,7 +26,7 @@ fn failing(seen: &[AttemptsSeen], now: OffsetDateTime) -> Finding {
     let id = "attempts.failing";
     let hour = now.truncate_to_hour();
     let from = |begin| seen.iter().filter(move |one| one.hour >= begin);
-    let is_young = from(hour).map(|one| one.attempts).sum::<i64>() < ENOUGH;
+    let is_young = from(hour).map(|one| one.attempts).sum::<i64>() < MIN_ATTEMPTS;
     let begin = if is_young { hour - Duration::HOUR } else { hour };
     let (all, failed) = counted(from(begin));
     let (all_before, failed_before) = counted(seen.iter().filter(|one| one.hour < begin));
@@ -37,7 +37,7 @@ fn failing(seen: &[AttemptsSeen], now: OffsetDateTime) -> Finding {
     let before = (all_before > 0).then(|| format!(" (the day before: {} %)", failed_before * 100 / all_before));
     let text = format!("{} of {} attempts failed {since}{}", grouped(failed), grouped(all), before.unwrap_or_default());
     let is_usual = failed_before * 2 >= all_before && all_before > 0;
-    if all < ENOUGH || failed * 2 <= all || (is_usual && failed < all) {
+    if all < MIN_ATTEMPTS || failed * 2 <= all || (is_usual && failed < all) {
         return Finding::ok(id, text);
     }
     let mut classes = BTreeMap::<&str, i64>::new();

@@ -12,11 +12,11 @@ use super::{
 };
 
 /// Messages that wait although everything is well, at most.
-const FEW: u32 = 1_000;
+const MAX_NORMAL_MESSAGES: u32 = 1_000;
 /// A retry may be late by some minutes: it waits in its queue behind others that are due later.
-const LATE: time::Duration = time::Duration::minutes(5);
+const MAX_NORMAL_LATENESS: time::Duration = time::Duration::minutes(5);
 /// Overdue for longer is wrong, whatever the reason.
-const LONG: time::Duration = time::Duration::minutes(15);
+const MAX_LATENESS: time::Duration = time::Duration::minutes(15);
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let mut findings = queues(observed);
@@ -40,7 +40,7 @@ fn queues(observed: &Observed) -> Vec<Finding> {
     let ready = |queue: &str| inside.of(queue).map(|(ready, _)| ready);
     let (names, mut findings) = (&inside.names, Vec::new());
     findings.extend(ready(&names.events()).map(|ready| match ready {
-        ..FEW => Finding::ok("backlog.events", format!("{} for ingest", waiting(ready, "event"))),
+        ..MAX_NORMAL_MESSAGES => Finding::ok("backlog.events", format!("{} for ingest", waiting(ready, "event"))),
         _ => Finding::warning(
             "backlog.events",
             format!("{} for ingest", waiting(ready, "event")),
@@ -55,7 +55,7 @@ fn queues(observed: &Observed) -> Vec<Finding> {
             grouped(slow.into())
         );
         findings.push(match main {
-            ..FEW => Finding::ok("backlog.due", text),
+            ..MAX_NORMAL_MESSAGES => Finding::ok("backlog.due", text),
             _ => Finding::warning("backlog.due", text, "if main grows, start another dispatcher"),
         });
     }
@@ -69,8 +69,8 @@ fn waiting(count: u32, noun: &str) -> String {
 fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> Finding {
     let id = "backlog.overdue";
     let late = overdue.oldest_due.map_or(time::Duration::ZERO, |due| seen.now - due);
-    if late <= LATE {
-        return Finding::ok(id, format!("no attempt is overdue by more than {}", lasting(LATE)));
+    if late <= MAX_NORMAL_LATENESS {
+        return Finding::ok(id, format!("no attempt is overdue by more than {}", lasting(MAX_NORMAL_LATENESS)));
     }
     let text =
         format!("{} due and not attempted, the oldest for {}", deliveries(overdue.overdue, "is", "are"), lasting(late));
@@ -84,7 +84,7 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
     let remedy = match (of_lanes(|(_, consumers)| consumers), of_lanes(|(ready, _)| ready)) {
         (None, _) => "restore the broker first: attempts then continue automatically",
         (Some(0), _) => "start a dispatcher",
-        (_, Some(FEW..)) => {
+        (_, Some(MAX_NORMAL_MESSAGES..)) => {
             "the dispatchers are behind: start another one, or check whether they wait for the database"
         }
         _ => {
@@ -92,7 +92,7 @@ fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> F
              reconcile.grace if somebody leads; if it stays: the dispatchers' logs"
         }
     };
-    if late > LONG { Finding::error(id, text, remedy) } else { Finding::warning(id, text, remedy) }
+    if late > MAX_LATENESS { Finding::error(id, text, remedy) } else { Finding::warning(id, text, remedy) }
 }
 
 fn deliveries(count: i64, verb_of_one: &str, verb: &str) -> String {

@@ -1,5 +1,7 @@
 //! Area `broker`: its addresses, as a client sees them.
 
+use domain::error_chain;
+
 use super::{
     super::{
         finding::Finding,
@@ -9,7 +11,7 @@ use super::{
 };
 
 /// The oldest version that the service supports.
-const OLDEST: (u32, u32) = (3, 10);
+const MIN_VERSION: (u32, u32) = (3, 10);
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let Some(seen) = &observed.broker else {
@@ -50,7 +52,7 @@ fn connection(seen: &BrokerSeen) -> Vec<Finding> {
     }
     let is_lost = faults.len() == all;
     let found = faults.into_iter().map(|(node, fault)| {
-        let text = service_kit::process::line(&node.address, fault);
+        let text = format!("{}: {}", node.address, error_chain(fault));
         match is_lost {
             true => Finding::error(
                 id,
@@ -85,14 +87,14 @@ fn version(cluster: &ClusterSeen) -> Option<Finding> {
     let mut versions: Vec<_> = cluster.nodes.iter().filter_map(ClusterNode::version).collect();
     versions.sort_unstable();
     versions.dedup();
-    let told = versions.join(", ");
+    let joined = versions.join(", ");
     if versions.is_empty() {
         return None;
     }
-    let is_old = |version: &&str| number(version).is_some_and(|number| number < OLDEST);
+    let is_old = |version: &&str| number(version).is_some_and(|number| number < MIN_VERSION);
     Some(match versions.iter().any(is_old) {
-        true => Finding::error(id, format!("RabbitMQ {told} is older than 3.10"), "upgrade it to 3.10 or later"),
-        false => Finding::ok(id, format!("RabbitMQ {told}")),
+        true => Finding::error(id, format!("RabbitMQ {joined} is older than 3.10"), "upgrade it to 3.10 or later"),
+        false => Finding::ok(id, format!("RabbitMQ {joined}")),
     })
 }
 

@@ -11,11 +11,12 @@ use super::super::{
 };
 
 /// What a policy must not do: it would take messages away, or refuse them.
-const LOSES: [&str; 5] = ["message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"];
+const LOSING_ARGUMENTS: [&str; 5] = ["message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"];
 /// What a policy should not do: our arguments win where there are any.
-const SHADOWS: [&str; 4] = ["dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "overflow"];
+const SHADOWED_ARGUMENTS: [&str; 4] =
+    ["dead-letter-exchange", "dead-letter-routing-key", "dead-letter-strategy", "overflow"];
 /// Three members survive the loss of one; more cost more than they are worth.
-const ENOUGH: usize = 3;
+const WANTED_MEMBERS: usize = 3;
 /// The longest wait for a silent node that keeps to what deploy/production.md promises.
 const SILENT_NODE_S: u64 = 20;
 
@@ -65,8 +66,8 @@ fn of_nodes(nodes: &[ClusterNode]) -> Vec<Finding> {
     }];
     let versions: BTreeSet<_> = nodes.iter().filter_map(ClusterNode::version).collect();
     if versions.len() > 1 {
-        let told = nodes.iter().filter_map(|node| Some(format!("{} {}", node.name, node.version()?)));
-        let text = format!("the nodes differ: {}", told.collect::<Vec<_>>().join(", "));
+        let versions = nodes.iter().filter_map(|node| Some(format!("{} {}", node.name, node.version()?)));
+        let text = format!("the nodes differ: {}", versions.collect::<Vec<_>>().join(", "));
         findings.push(Finding::warning("cluster.versions", text, "right during an upgrade only: finish it"));
     }
     for (resource, short) in [("memory", list(|node| node.mem_alarm)), ("disk", list(|node| node.disk_free_alarm))] {
@@ -113,7 +114,7 @@ fn members(queues: &[&ClusterQueue], nodes: usize) -> Finding {
         let remedy = "start the nodes with their members; nobody publishes or consumes there until most of them run";
         return Finding::error(id, format!("without a majority of members: {queues}"), remedy);
     }
-    let wanted = nodes.min(ENOUGH);
+    let wanted = nodes.min(WANTED_MEMBERS);
     if let Some(queues) = those(&|queue| queue.members.len() < wanted) {
         let remedy = "rabbitmq-queues grow NODE all, for each node that has none";
         return Finding::warning(id, format!("fewer than {} on {queues}", many(wanted, "member")), remedy);
@@ -183,27 +184,27 @@ fn harmful(definition: &Value) -> Option<(bool, String)> {
     let set = definition.as_object()?.iter().filter(|(key, value)| {
         // The lower of two limits counts, and a thousand redeliveries is ours.
         let is_harmless = *key == "delivery-limit" && value.as_u64().is_some_and(|limit| limit >= 1_000);
-        (LOSES.contains(&key.as_str()) || SHADOWS.contains(&key.as_str())) && !is_harmless
+        (LOSING_ARGUMENTS.contains(&key.as_str()) || SHADOWED_ARGUMENTS.contains(&key.as_str())) && !is_harmless
     });
     let set: Vec<_> = set.collect();
-    let told = set.iter().map(|(key, value)| match value {
+    let arguments = set.iter().map(|(key, value)| match value {
         Value::String(text) => format!("{key} = {text}"),
         value => format!("{key} = {value}"),
     });
-    let loses = set.iter().any(|(key, _)| LOSES.contains(&key.as_str()));
-    (!set.is_empty()).then(|| (loses, told.collect::<Vec<_>>().join(", ")))
+    let loses = set.iter().any(|(key, _)| LOSING_ARGUMENTS.contains(&key.as_str()));
+    (!set.is_empty()).then(|| (loses, arguments.collect::<Vec<_>>().join(", ")))
 }
 
 fn bindings(seen: &ClusterSeen, observed: &Observed) -> Finding {
     let id = "cluster.bindings";
-    // A queue that is missing is told elsewhere.
+    // A queue that is missing is shown elsewhere.
     let is_there =
         |queue: &str| !observed.inside().is_some_and(|inside| matches!(inside.queues.get(queue), Some(Seen::Missing)));
     let missing: Vec<_> = seen.wanted.difference(&seen.bindings).filter(|one| is_there(&one.destination)).collect();
     if missing.is_empty() {
         return Finding::ok(id, format!("all {} are there", many(seen.wanted.len(), "binding")));
     }
-    let text = format!("{} missing: {}: messages go astray", many(missing.len(), "binding"), told(&missing));
+    let text = format!("{} missing: {}: messages go astray", many(missing.len(), "binding"), binding_texts(&missing));
     let remedy = "event-ingest declares those of the events queue within a minute, and webhookctl dead list declares all. Messages \
                   without a queue came back to their publishers, or are on the queue for unroutable messages";
     Finding::error(id, text, remedy)
@@ -220,7 +221,7 @@ fn other_bindings(seen: &ClusterSeen, inside: &InsideSeen) -> Vec<Finding> {
     let of_events: Vec<_> = others.into_iter().filter(|one| one.source == *events).collect();
     let mut findings = Vec::new();
     if !ours.is_empty() {
-        let text = format!("{} that no service declares: {}", many(ours.len(), "binding"), told(&ours));
+        let text = format!("{} that no service declares: {}", many(ours.len(), "binding"), binding_texts(&ours));
         let remedy = "remove it (management plugin: the queue's page, Unbind), unless it is meant: what comes that way and is no \
                       event is rejected";
         findings.push(Finding::warning(id, text, remedy));
@@ -229,19 +230,19 @@ fn other_bindings(seen: &ClusterSeen, inside: &InsideSeen) -> Vec<Finding> {
         let text = format!(
             "{} of others: {}. An event that only others take under its routing key does not come back to its publisher",
             many(of_events.len(), "binding"),
-            told(&of_events)
+            binding_texts(&of_events)
         );
         findings.push(Finding::note(id, text));
     }
     findings
 }
 
-fn told(bindings: &[&Binding]) -> String {
-    let told = |Binding { source, destination, routing_key }: &&Binding| {
+fn binding_texts(bindings: &[&Binding]) -> String {
+    let text = |Binding { source, destination, routing_key }: &&Binding| {
         format!("{source} to {destination} by {routing_key:?}")
     };
-    let told: Vec<_> = bindings.iter().map(told).collect();
-    listed(&told.iter().map(String::as_str).collect::<Vec<_>>())
+    let texts: Vec<_> = bindings.iter().map(text).collect();
+    listed(&texts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// The first names.

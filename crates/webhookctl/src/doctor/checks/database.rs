@@ -13,20 +13,20 @@ use super::{
 };
 
 /// The oldest version that the service supports.
-const OLDEST: i32 = 150_000;
+const MIN_VERSION: i32 = 150_000;
 /// The clocks of two well-kept machines differ by less.
-const TOLERANCE: time::Duration = time::Duration::seconds(5);
+const MAX_NORMAL_OFFSET: time::Duration = time::Duration::seconds(5);
 /// Receivers refuse a signature whose time is 300 s off.
-const REFUSED: time::Duration = time::Duration::seconds(240);
+const MAX_OFFSET: time::Duration = time::Duration::seconds(240);
 /// Ages of transaction ids, as the alerts have them. Of the first, 1,000 transactions a second leave 19 days; of the second, 7.
 const OLD_IDS: i64 = 500_000_000;
 const STALE_IDS: i64 = 1_500_000_000;
 /// The age of the last archived WAL file, as the alert has it.
-const ARCHIVED: time::Duration = time::Duration::HOUR;
+const MAX_ARCHIVE_AGE: time::Duration = time::Duration::HOUR;
 /// The names of their connections.
-const SERVICES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
+const SERVICE_NAMES: [&str; 3] = ["api-service", "event-ingest", "dispatcher"];
 /// A transaction that is older keeps the server from clearing up.
-const LONG: f64 = 600.0;
+const MAX_TRANSACTION_SECONDS: f64 = 600.0;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let fault = match &observed.database {
@@ -34,7 +34,7 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
         Database::Unknown => {
             return vec![Finding::note("database.connection", "not looked at: database.url cannot be used")];
         }
-        Database::Away(why) => Finding::error(
+        Database::Unavailable(why) => Finding::error(
             "database.connection",
             why,
             "start PostgreSQL, or correct database.url (WEBHOOKS__DATABASE__URL). The services wait for it, and lose nothing",
@@ -78,7 +78,7 @@ fn of_server(seen: &DatabaseSeen, settings: &SettingsSeen) -> Vec<Finding> {
 fn version(server: &ServerCondition) -> Finding {
     let version = server.version.split(' ').next().unwrap_or_default();
     match server.version_number {
-        OLDEST.. => Finding::ok("database.version", format!("PostgreSQL {version}")),
+        MIN_VERSION.. => Finding::ok("database.version", format!("PostgreSQL {version}")),
         _ => Finding::error(
             "database.version",
             format!("PostgreSQL {version} is older than 15"),
@@ -142,7 +142,9 @@ fn archive(server: &ServerCondition) -> Finding {
         return Finding::warning(id, format!("archiving WAL fails: no file was archived {silence}"), remedy);
     }
     match age {
-        Some(age) if age <= ARCHIVED => Finding::ok(id, format!("WAL is archived: the last file {} ago", lasting(age))),
+        Some(age) if age <= MAX_ARCHIVE_AGE => {
+            Finding::ok(id, format!("WAL is archived: the last file {} ago", lasting(age)))
+        }
         _ => Finding::warning(
             id,
             format!("no WAL file was archived {silence}: a restore would lose what came later"),
@@ -167,7 +169,7 @@ impl Services {
     fn of(seen: &DatabaseSeen, pool: usize) -> Self {
         let pool = i64::try_from(pool).unwrap_or(i64::MAX);
         let (mut processes, mut open, mut committing, mut ingests) = (0, 0, 0, 0);
-        for ours in seen.connections.iter().flatten().filter(|one| SERVICES.contains(&one.name.as_str())) {
+        for ours in seen.connections.iter().flatten().filter(|one| SERVICE_NAMES.contains(&one.name.as_str())) {
             open += ours.connections;
             committing += ours.committing;
             processes += processes_of(ours, pool);
@@ -296,7 +298,7 @@ fn ids(server: &ServerCondition) -> Finding {
 }
 
 fn transactions(server: &ServerCondition) -> Option<Finding> {
-    let oldest = server.oldest_transaction.filter(|seconds| *seconds > LONG)?;
+    let oldest = server.oldest_transaction.filter(|seconds| *seconds > MAX_TRANSACTION_SECONDS)?;
     let lasts = lasting(time::Duration::seconds_f64(oldest));
     Some(Finding::warning(
         "database.transactions",
@@ -309,10 +311,10 @@ fn clock(offset: time::Duration, took: Duration) -> Finding {
     let seconds = offset.as_seconds_f64();
     let text = format!("this machine's clock is {seconds:+.1} s off the database's");
     let remedy = "set both by NTP: `timedatectl` on each host says whether it is";
-    if offset.abs() > REFUSED + took {
+    if offset.abs() > MAX_OFFSET + took {
         return Finding::error("database.clock", format!("{text}: receivers refuse signatures 300 s off"), remedy);
     }
-    if offset.abs() > TOLERANCE + took {
+    if offset.abs() > MAX_NORMAL_OFFSET + took {
         return Finding::warning("database.clock", text, remedy);
     }
     let millis = took.as_millis();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use broker::Seen;
+use domain::error_chain;
 use ledger::WorkSeen;
 
 use super::super::{
@@ -11,7 +12,7 @@ use super::super::{
 };
 
 /// Notices that wait while somebody consumes them, at most.
-const FEW: u32 = 1_000;
+const MAX_NORMAL_NOTICES: u32 = 1_000;
 
 pub(super) fn check(observed: &Observed) -> Vec<Finding> {
     let Some(inside) = observed.inside() else { return Vec::new() };
@@ -42,16 +43,16 @@ fn present(inside: &InsideSeen) -> Finding {
         return Finding::error(id, text, "start the services; they declare their queues");
     }
     let missing = [("queue", queues), ("exchange", exchanges)].into_iter().filter(|(_, names)| !names.is_empty());
-    let told = missing.map(|(noun, names)| match names.as_slice() {
+    let texts = missing.map(|(noun, names)| match names.as_slice() {
         [name] => format!("the {noun} {name} is missing"),
         names => format!("the {noun}s {} are missing", names.join(", ")),
     });
-    let told: Vec<_> = told.collect();
-    if told.is_empty() {
+    let texts: Vec<_> = texts.collect();
+    if texts.is_empty() {
         let (queues, exchanges) = (inside.queues.len(), inside.exchanges.len());
         return Finding::ok(id, format!("all {queues} queues and {exchanges} exchanges exist"));
     }
-    Finding::error(id, told.join("; "), remedy)
+    Finding::error(id, texts.join("; "), remedy)
 }
 
 fn arguments(inside: &InsideSeen) -> Vec<Finding> {
@@ -64,10 +65,10 @@ fn arguments(inside: &InsideSeen) -> Vec<Finding> {
         })
         .map(|(name, differs)| {
             // The broker's words name it, mostly.
-            let told = differs.trim_start_matches("PRECONDITION_FAILED - ");
+            let reason = differs.trim_start_matches("PRECONDITION_FAILED - ");
             Finding::error(
                 id,
-                format!("{name} is declared with other arguments, so no service can connect: {told}"),
+                format!("{name} is declared with other arguments, so no service can connect: {reason}"),
                 format!("once it is empty: `rabbitmqctl delete_queue {name}` (an exchange: by the management plugin); then webhookctl dead list declares it"),
             )
         })
@@ -82,12 +83,12 @@ fn arguments(inside: &InsideSeen) -> Vec<Finding> {
 fn unknown(inside: &InsideSeen) -> Option<Finding> {
     let all = inside.queues.iter().chain(&inside.exchanges);
     let unknown = |(name, seen): (&String, &Seen)| match seen {
-        Seen::Unknown(error) => Some(service_kit::process::line(name, error)),
+        Seen::Unknown(error) => Some(format!("{name}: {}", error_chain(error))),
         _ => None,
     };
-    let told: Vec<_> = all.filter_map(unknown).collect();
-    let [first, ..] = told.as_slice() else { return None };
-    let count = many(told.len(), "queue");
+    let texts: Vec<_> = all.filter_map(unknown).collect();
+    let [first, ..] = texts.as_slice() else { return None };
+    let count = many(texts.len(), "queue");
     Some(Finding::error(
         "queues.answer",
         format!("{count} did not answer, such as {first}"),
@@ -155,7 +156,7 @@ fn notices(inside: &InsideSeen) -> Option<Finding> {
     let waiting = many(ready, "notice");
     Some(match (ready, consumers) {
         (0, _) => Finding::ok("queues.notices", "no notice waits"),
-        (..FEW, _) => Finding::note(
+        (..MAX_NORMAL_NOTICES, _) => Finding::note(
             "queues.notices",
             format!("{waiting} of webhooks are waiting, with {}", many(consumers, "consumer")),
         ),

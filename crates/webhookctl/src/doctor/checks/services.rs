@@ -28,10 +28,10 @@ pub(super) fn check(observed: &Observed) -> Vec<Finding> {
 /// Where a service is connected from, such as `10.0.0.5 (4), 10.0.0.6 (4)`. `None` when it is not.
 fn hosts(seen: &DatabaseSeen, name: &str) -> Option<String> {
     let seen = seen.connections.as_ref().ok()?.iter().filter(|seen| seen.name == name);
-    let told: Vec<_> = seen
+    let texts: Vec<_> = seen
         .map(|seen| format!("{} ({})", seen.address.as_deref().unwrap_or("its own host"), seen.connections))
         .collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 fn api(seen: &DatabaseSeen) -> Finding {
@@ -69,17 +69,17 @@ fn consumers(observed: &Observed) -> Vec<Finding> {
     let lanes = [names.main(), names.bulk(), names.slow()].map(|queue| consumers(&queue));
     if let [Some(main), Some(bulk), Some(slow)] = lanes {
         let remedy = "start a dispatcher; if one runs: what do its log and its /readyz (on ops.listen) say?";
-        let told = format!("main {main}, bulk {bulk}, slow {slow}");
+        let consumers = format!("main {main}, bulk {bulk}, slow {slow}");
         let brakes = observed.database().and_then(|seen| seen.brakes.as_ref().ok());
         findings.push(match (main.min(bulk).min(slow), main.max(bulk).max(slow)) {
             (_, 0) if brakes.is_some_and(|brakes| !brakes.is_empty()) => {
                 Finding::note(id, "no dispatcher consumes the lanes: the brake is on")
             }
             (_, 0) => Finding::error(id, "no dispatcher consumes the lanes: no delivery is attempted", remedy),
-            (0, _) => Finding::error(id, format!("a lane has no consumer ({told}): its jobs are waiting"), remedy),
+            (0, _) => Finding::error(id, format!("a lane has no consumer ({consumers}): its jobs are waiting"), remedy),
             (least, most) if least < most => Finding::warning(
                 id,
-                format!("the lanes' consumers differ ({told})"),
+                format!("the lanes' consumers differ ({consumers})"),
                 "run the doctor again in a minute; if the lanes still differ, /readyz of each dispatcher says which one lacks a lane",
             ),
             _ => Finding::ok(id, format!("{} on each lane{}", many(main, "dispatcher consumer"), from("dispatcher"))),

@@ -254,8 +254,8 @@ fn the_database_is_judged() {
     only("database.clock", Error, "+241.0 s", |seen| database(seen).clock.0 = time::Duration::seconds(241));
     let read_only = broken(|seen| seen.database = Database::ReadOnly);
     assert_eq!((read_only.len(), read_only[0].0), (1, "database.writes"));
-    let away = broken(|seen| seen.database = Database::Away("refused".to_owned()));
-    assert_eq!((away.len(), away[0].0, away[0].2.as_str()), (1, "database.connection", "refused"));
+    let unavailable = broken(|seen| seen.database = Database::Unavailable("refused".to_owned()));
+    assert_eq!((unavailable.len(), unavailable[0].0, unavailable[0].2.as_str()), (1, "database.connection", "refused"));
 }
 
 #[test]
@@ -568,6 +568,6 @@ fn a_policy_is_judged_by_what_it_does_to_our_queues() {
     let remedy = |seen: &Observed| all(seen).into_iter().find_map(|finding| finding.remedy);
     let mut observed = well();
     under(&mut observed, json!({"expires": 5})).operator_policy = Some("o".to_owned());
-    let told = "rabbitmqctl clear_policy -p / p and clear_operator_policy -p / o, or set it again with a pattern that does not match our queues";
-    assert_eq!(remedy(&observed).as_deref(), Some(told));
+    let expected = "rabbitmqctl clear_policy -p / p and clear_operator_policy -p / o, or set it again with a pattern that does not match our queues";
+    assert_eq!(remedy(&observed).as_deref(), Some(expected));
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use broker::Broker;
+use domain::error_chain;
 use serde::de::DeserializeOwned;
 use service_kit::settings;
 
 use super::{
     super::observed::{Binding, ClusterSeen, Looked},
-    PATIENCE, error_chain,
+    STEP_TIMEOUT,
 };
 use crate::connect;
 
@@ -44,7 +45,7 @@ pub(super) async fn look(broker: &Broker, settings: &settings::Broker) -> Option
 
 /// Asks as a user, and trusts authorities.
 async fn get<T: DeserializeOwned>(url: &str, (authorization, authorities): (&str, Option<&Vec<u8>>)) -> Looked<T> {
-    let client = connect::client(url, PATIENCE * 2, authorities.cloned()).map_err(|error| error_chain(&error))?;
+    let client = connect::client(url, STEP_TIMEOUT * 2, authorities.cloned()).map_err(|error| error_chain(&error))?;
     let answer = client.get("authorization", authorization).await.map_err(|error| error_chain(&error))?;
     match answer.status {
         200 => serde_json::from_slice(&answer.body).map_err(|error| format!("it answers with other JSON: {error}")),

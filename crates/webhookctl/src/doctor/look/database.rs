@@ -1,23 +1,24 @@
 //! The database.
 
+use domain::error_chain;
 use ledger::{Ledger, LedgerError, SecretKeys};
 use tokio::time::timeout;
 
 use super::{
     super::observed::{Database, DatabaseSeen, KeysSeen, Looked},
-    PATIENCE, error_chain,
+    STEP_TIMEOUT,
 };
 
 /// Looks at the database, if it answers at all.
 pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> Database {
     let Some(ledger) = ledger else { return Database::Unknown };
     // A read-only server is found here: connections are made to a server that takes writes.
-    let clock = match timeout(PATIENCE, ledger.clock()).await {
-        Err(_) => return Database::Away(format!("no answer within {} s", PATIENCE.as_secs())),
+    let clock = match timeout(STEP_TIMEOUT, ledger.clock()).await {
+        Err(_) => return Database::Unavailable(format!("no answer within {} s", STEP_TIMEOUT.as_secs())),
         Ok(Err(LedgerError::ReadOnly)) => return Database::ReadOnly,
-        Ok(Err(error)) => return Database::Away(error_chain(&error)),
+        Ok(Err(error)) => return Database::Unavailable(error_chain(&error)),
         // The second one waits for no connection, and tells the time better.
-        Ok(Ok(first)) => timeout(PATIENCE, ledger.clock()).await.ok().and_then(Result::ok).unwrap_or(first),
+        Ok(Ok(first)) => timeout(STEP_TIMEOUT, ledger.clock()).await.ok().and_then(Result::ok).unwrap_or(first),
     };
     let used = async {
         let keys = keys?;
@@ -56,8 +57,8 @@ pub(super) async fn look(ledger: Option<&Ledger>, keys: Option<&SecretKeys>) -> 
 
 /// Two looks' time: one may have to wait for the connections of the others.
 async fn within<T>(look: impl Future<Output = Result<T, LedgerError>>) -> Looked<T> {
-    match timeout(PATIENCE * 2, look).await {
+    match timeout(STEP_TIMEOUT * 2, look).await {
         Ok(seen) => seen.map_err(|error| error_chain(&error)),
-        Err(_) => Err(format!("no answer within {} s", (PATIENCE * 2).as_secs())),
+        Err(_) => Err(format!("no answer within {} s", (STEP_TIMEOUT * 2).as_secs())),
     }
 }

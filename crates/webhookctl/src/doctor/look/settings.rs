@@ -1,17 +1,18 @@
 //! The settings, as the services use them.
 
 use broker::Broker;
+use domain::error_chain;
 use ledger::{Ledger, SecretKeys};
 use service_kit::{
     Settings, SettingsError, connections,
     settings::{Key, SessionBackEnd},
 };
 
-use super::{super::observed::SettingsSeen, PATIENCE, error_chain};
+use super::{super::observed::SettingsSeen, STEP_TIMEOUT};
 use crate::PROCESS;
 
 /// Connections for looks at the same time.
-const CONNECTIONS: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 /// The settings, and what can be made of them.
 type Usable = (SettingsSeen, Option<Ledger>, Option<SecretKeys>, Option<Broker>);
@@ -26,8 +27,8 @@ pub(super) fn look(settings: &Settings, missing: &[Key]) -> Usable {
         false => Ok(()),
     };
     let ledger = required("database.url")
-        .and_then(|()| connections::ledger_with(settings, PROCESS, CONNECTIONS))
-        .and_then(|ledger| connections::part_of_ledger(&ledger, CONNECTIONS, PATIENCE));
+        .and_then(|()| connections::ledger_with(settings, PROCESS, MAX_CONNECTIONS))
+        .and_then(|ledger| connections::part_of_ledger(&ledger, MAX_CONNECTIONS, STEP_TIMEOUT));
     let ledger = ledger.map_err(&mut keep).ok();
     let broker = required("broker.url").and_then(|()| connections::broker(settings, PROCESS));
     let broker = broker.map_err(&mut keep).ok();

@@ -15,7 +15,7 @@ use service_kit::Settings;
 
 pub(crate) use pipe::run;
 
-use crate::{child::Child, load::Load, round::PATIENCE, sink::Sink, usage::of_process};
+use crate::{child::Child, load::Load, round::ROUND_TIMEOUT, sink::Sink, usage::of_process};
 
 /// The receivers of the pipe.
 pub(crate) const GROUP: &str = "bare";
@@ -48,7 +48,7 @@ impl Bare {
             "prefetch": settings.dispatcher.max_in_flight,
             // As many as there are slots, for as long as a round may take: new connections must not lower this ceiling.
             "max_idle": settings.dispatcher.max_in_flight,
-            "idle_seconds": PATIENCE.as_secs(),
+            "idle_seconds": ROUND_TIMEOUT.as_secs(),
         });
         let (child, ready) = Child::start("pipe", &[order.to_string()]);
         assert_eq!(ready, "ready");

@@ -10,11 +10,12 @@ use end_to_end::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    bare::Bare, latencies::Latencies, load::Load, publisher::Publisher, round::PATIENCE, sink::Sink, usage::of_tree,
+    bare::Bare, latencies::Latencies, load::Load, publisher::Publisher, round::ROUND_TIMEOUT, sink::Sink,
+    usage::of_tree,
 };
 
 /// How late the last messages of a paced run may be. What has not come by then counts as that slow.
-const STRAGGLERS: Duration = Duration::from_secs(15);
+const STRAGGLER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The most deliveries that a flood has on their way: more than the service and the pipe take at a time, about a
 /// second's work of 20 KiB each. Beyond that, the flood looks for room every `LOOK_EVERY` messages.
@@ -56,7 +57,7 @@ impl Bench {
     /// The part `backlog` measures what a long queue costs.
     pub(crate) async fn flood(&self, load: &Load, count: u64, fan_out: u64) {
         let before = self.sink.requests();
-        let arrived = |deliveries: u64| self.sink.wait_for(before + deliveries, PATIENCE);
+        let arrived = |deliveries: u64| self.sink.wait_for(before + deliveries, ROUND_TIMEOUT);
         let room_for = async |number: u64| {
             let sent = number * fan_out;
             if number.is_multiple_of(LOOK_EVERY) && sent > ON_THEIR_WAY {
@@ -94,12 +95,12 @@ impl Bench {
     }
 
     async fn arrived(&self, group: &str, sent: u64) -> Latencies {
-        let end = std::time::Instant::now() + STRAGGLERS;
-        eventually("all have arrived or are late", STRAGGLERS * 2, || async {
+        let end = std::time::Instant::now() + STRAGGLER_TIMEOUT;
+        eventually("all have arrived or are late", STRAGGLER_TIMEOUT * 2, || async {
             (self.sink.arrived(group) >= sent || std::time::Instant::now() > end).then_some(())
         })
         .await;
-        self.sink.take(group).with_missing(sent, STRAGGLERS.as_secs_f64() * 1000.0)
+        self.sink.take(group).with_missing(sent, STRAGGLER_TIMEOUT.as_secs_f64() * 1000.0)
     }
 
     pub(crate) fn postgres_log(&self) -> PathBuf {

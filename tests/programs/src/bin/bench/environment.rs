@@ -18,8 +18,8 @@ use uuid::Uuid;
 use crate::{
     bench::Bench,
     latencies::Latencies,
-    load::{Load, SMALL, unix_micros},
-    round::{PATIENCE, Round},
+    load::{Load, SMALL_BODY_BYTES, unix_micros},
+    round::{ROUND_TIMEOUT, Round},
     usage::{Usage, of_process, peak},
 };
 
@@ -102,7 +102,7 @@ impl Environment<'_> {
     /// events of these tenants.
     pub(crate) async fn start_warm(&self, tenants: &[Uuid]) -> Load {
         self.start_all(1).await;
-        let load = self.events(tenants, SMALL);
+        let load = self.events(tenants, SMALL_BODY_BYTES);
         self.warm_up(&load, 1).await;
         self.pace(&load, 200.0, Duration::from_secs(1)).await;
         load
@@ -197,7 +197,7 @@ impl Environment<'_> {
     pub(crate) async fn recorded(&self, first: Uuid, deliveries: u64) {
         let query = format!("SELECT count(*) FROM deliveries WHERE id >= '{first}' AND state = 'succeeded'");
         let wanted = i64::try_from(deliveries).unwrap_or(i64::MAX);
-        eventually("every delivery is recorded", PATIENCE, || async {
+        eventually("every delivery is recorded", ROUND_TIMEOUT, || async {
             (self.count(&query).await >= wanted).then_some(())
         })
         .await;

@@ -4,13 +4,13 @@
 use std::{cell::OnceCell, time::Duration};
 
 use crate::{
-    bench::Bench, environment::Environment, latency::percentiles, load::SMALL, publisher::Publisher, report::Figure,
-    sink::Sink,
+    bench::Bench, environment::Environment, latency::percentiles, load::SMALL_BODY_BYTES, publisher::Publisher,
+    report::Figure, sink::Sink,
 };
 
-const ALONE: Duration = Duration::from_secs(10);
+const ALONE_DURATION: Duration = Duration::from_secs(10);
 /// The longest latency of the quick tenant, in milliseconds.
-const LATEST: f64 = 2_000.0;
+const MAX_LATENCY_MILLIS: f64 = 2_000.0;
 
 /// The behaviour of the failing receivers.
 #[derive(Clone, Copy)]
@@ -97,12 +97,12 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
     };
     let troubled = environment.webhooks_at(case.tenants, case.webhooks, &url).await;
     let load = environment.start_warm(&quick).await;
-    let alone = environment.pace(&load, case.quick_per_second, ALONE).await;
+    let alone = environment.pace(&load, case.quick_per_second, ALONE_DURATION).await;
     // A connection of its own, so that the troubled tenants do not hold up the quick one's publishing.
     let other = Publisher::connect(&environment.bench.servers().amqp_url).await;
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let events = case.per_second / case.webhooks as f64;
-    let trouble = other.pace(environment.events(&troubled, SMALL), events, case.new + case.lasting);
+    let trouble = other.pace(environment.events(&troubled, SMALL_BODY_BYTES), events, case.new + case.lasting);
     let new = environment.pace(&load, case.quick_per_second, case.new).await;
     let beside = environment.pace(&load, case.quick_per_second, case.lasting).await;
     trouble.await.expect("publishing does not panic");
@@ -112,6 +112,7 @@ async fn beside(environment: &Environment<'_>, case: &Case) -> Vec<Figure> {
     let mut figures = percentiles(&format!("{name}_alone"), &alone);
     figures.extend(percentiles(&format!("{name}_beside"), &beside));
     figures.push(Figure::new(format!("{name}_p99"), beside.percentile(0.99), "ms").at_most(most.round()));
-    figures.push(Figure::new(format!("{name}_latest"), new.and(beside).percentile(1.0), "ms").at_most(LATEST));
+    figures
+        .push(Figure::new(format!("{name}_latest"), new.and(beside).percentile(1.0), "ms").at_most(MAX_LATENCY_MILLIS));
     figures
 }

@@ -7,7 +7,7 @@ use crate::{bench::Bench, ceiling, environment::Environment, latencies::Latencie
 
 const TENANTS: usize = 20;
 const PER_SECOND: f64 = 200.0;
-const LASTING: Duration = Duration::from_secs(6);
+const RUN_DURATION: Duration = Duration::from_secs(6);
 
 /// At 200 events a second, beside the bare pipe's.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
@@ -28,10 +28,10 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 async fn in_turns(environment: &Environment<'_>, load: &Load) -> (Latencies, Latencies) {
     let (mut bare, mut ours) = (Latencies::default(), Latencies::default());
     for _ in 0..2 {
-        bare = bare.and(ceiling::pace(environment.bench, PER_SECOND, LASTING / 2).await);
-        ours = ours.and(environment.pace(load, PER_SECOND, LASTING).await);
+        bare = bare.and(ceiling::pace(environment.bench, PER_SECOND, RUN_DURATION / 2).await);
+        ours = ours.and(environment.pace(load, PER_SECOND, RUN_DURATION).await);
     }
-    (bare.and(ceiling::pace(environment.bench, PER_SECOND, LASTING / 2).await), ours)
+    (bare.and(ceiling::pace(environment.bench, PER_SECOND, RUN_DURATION / 2).await), ours)
 }
 
 /// The 50th, 99th and 99.9th percentiles.

@@ -10,10 +10,10 @@ use end_to_end::events::Event;
 use uuid::Uuid;
 
 /// The bytes of a usual body.
-pub(crate) const SMALL: usize = 614;
+pub(crate) const SMALL_BODY_BYTES: usize = 614;
 /// The bytes of a body without its `data`.
-const ENVELOPE: usize = 147;
-const SENT: &str = r#"{"sent":"#;
+const ENVELOPE_BYTES: usize = 147;
+const SENT_PREFIX: &str = r#"{"sent":"#;
 
 /// Where to publish, and what. `make` gets a number and the time of sending in Unix microseconds, for the message.
 #[derive(Clone)]
@@ -49,12 +49,12 @@ impl Load {
 }
 
 fn data(sent: u64, filler: &str) -> String {
-    format!("{SENT}{sent},{filler}}}")
+    format!("{SENT_PREFIX}{sent},{filler}}}")
 }
 
 /// When a message was to be sent, from the beginning of its body.
 pub(crate) fn sent_at(body: &[u8]) -> Option<u64> {
-    let at = body.windows(SENT.len()).position(|part| part == SENT.as_bytes())? + SENT.len();
+    let at = body.windows(SENT_PREFIX.len()).position(|part| part == SENT_PREFIX.as_bytes())? + SENT_PREFIX.len();
     let digits: Vec<u8> = body[at..].iter().copied().take_while(u8::is_ascii_digit).collect();
     std::str::from_utf8(&digits).ok()?.parse().ok()
 }
@@ -67,7 +67,7 @@ pub(crate) fn unix_micros() -> u64 {
 
 /// Members of a JSON object that look like an order's lines and compress as badly.
 fn filler(size: usize) -> String {
-    let wanted = size.saturating_sub(ENVELOPE + SENT.len() + 18);
+    let wanted = size.saturating_sub(ENVELOPE_BYTES + SENT_PREFIX.len() + 18);
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     let mut lines = String::from(r#""line_items":["#);
     loop {

@@ -3,25 +3,25 @@
 
 use std::{process::Command, time::Duration};
 
-use crate::{bench::Bench, environment::Environment, load::SMALL, report::Figure, round::PATIENCE};
+use crate::{bench::Bench, environment::Environment, load::SMALL_BODY_BYTES, report::Figure, round::ROUND_TIMEOUT};
 
 /// About the largest that an event's `data` may be, with room for what surrounds it.
-const LARGEST: usize = 256 * 1024 - 200;
+const MAX_DATA_BYTES: usize = 256 * 1024 - 200;
 
 /// What the receivers do, and the number and size of the events: more than the slots, or than the memory for long bodies.
 const CASES: [(&str, &str, u64, usize); 3] = [
-    ("hanging_receivers", "/hang/held", 2_048, SMALL),
-    ("long_bodies_hang", "/hang/held", 600, LARGEST),
-    ("answered_and_unread", "/unread/held", 600, LARGEST),
+    ("hanging_receivers", "/hang/held", 2_048, SMALL_BODY_BYTES),
+    ("long_bodies_hang", "/hang/held", 600, MAX_DATA_BYTES),
+    ("answered_and_unread", "/unread/held", 600, MAX_DATA_BYTES),
 ];
 
 const TENANTS: usize = 200;
 /// So many attempts have begun when the waiting begins.
-const BEGUN: u64 = 16;
+const BEGUN_ATTEMPTS: u64 = 16;
 /// Long enough for the first attempts to time out and for others to take their slots.
-const HELD: Duration = Duration::from_secs(15);
+const HOLD_DURATION: Duration = Duration::from_secs(15);
 /// The limit of ingest, and that of a dispatcher with the kernel's memory for its sockets, in megabytes.
-const MOST: (f64, f64) = (100.0, 150.0);
+const MAX_MEGABYTES: (f64, f64) = (100.0, 150.0);
 
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut figures = Vec::new();
@@ -31,13 +31,14 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
             environment.start_all(1).await;
             let before = bench.sink.requests();
             bench.publisher.flood(&environment.events(&tenants, size), events).await;
-            bench.sink.wait_for(before + BEGUN, PATIENCE).await;
-            tokio::time::sleep(HELD).await;
+            bench.sink.wait_for(before + BEGUN_ATTEMPTS, ROUND_TIMEOUT).await;
+            tokio::time::sleep(HOLD_DURATION).await;
             let dispatcher = environment.peak("dispatcher") + environment.socket_memory("dispatcher");
             bench.sink.take("held");
             [
-                Figure::new(format!("memory_ingest_{case}"), environment.peak("event-ingest"), "MB").at_most(MOST.0),
-                Figure::new(format!("memory_dispatcher_{case}"), dispatcher, "MB").at_most(MOST.1),
+                Figure::new(format!("memory_ingest_{case}"), environment.peak("event-ingest"), "MB")
+                    .at_most(MAX_MEGABYTES.0),
+                Figure::new(format!("memory_dispatcher_{case}"), dispatcher, "MB").at_most(MAX_MEGABYTES.1),
             ]
         };
         figures.extend(Environment::with(bench, &[], held).await);

@@ -9,13 +9,13 @@ use crate::{
     environment::{Environment, first_id_from_now},
     latencies::Latencies,
     latency::percentiles,
-    load::{Load, SMALL},
+    load::{Load, SMALL_BODY_BYTES},
     report::Figure,
-    round::PATIENCE,
+    round::ROUND_TIMEOUT,
 };
 
 const PER_SECOND: f64 = 1_500.0;
-const LASTING: Duration = Duration::from_secs(12);
+const RUN_DURATION: Duration = Duration::from_secs(12);
 /// Tenants, and the webhooks of each: 1.75 deliveries per event.
 const TENANTS: [(usize, usize); 3] = [(9, 1), (7, 2), (4, 3)];
 const FAN_OUT: (u64, u64) = (7, 4);
@@ -28,7 +28,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
             tenants.extend(environment.webhooks(count, webhooks, "/ok/ok").await);
         }
         environment.start_all(1).await;
-        let load = environment.events(&tenants, SMALL);
+        let load = environment.events(&tenants, SMALL_BODY_BYTES);
         cost(environment, &load).await;
         let (cpu, latencies) = cost(environment, &load).await;
         let mut figures = vec![Figure::new("moderate_1500_cpu", cpu, "us/delivery").at_most(MOST_CPU)];
@@ -43,10 +43,14 @@ async fn cost(environment: &Environment<'_>, load: &Load) -> (f64, Latencies) {
     let sink = &environment.bench.sink;
     sink.take("ok");
     let (first, before) = (first_id_from_now(), environment.usage());
-    let sent =
-        environment.bench.publisher.pace(load.clone(), PER_SECOND, LASTING).await.expect("publishing does not panic");
+    let sent = environment
+        .bench
+        .publisher
+        .pace(load.clone(), PER_SECOND, RUN_DURATION)
+        .await
+        .expect("publishing does not panic");
     let deliveries = sent * FAN_OUT.0 / FAN_OUT.1;
-    eventually("all have arrived", PATIENCE, || async { (sink.arrived("ok") >= deliveries).then_some(()) }).await;
+    eventually("all have arrived", ROUND_TIMEOUT, || async { (sink.arrived("ok") >= deliveries).then_some(()) }).await;
     environment.recorded(first, deliveries).await;
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     let cpu = environment.usage().since(&before).sum() / deliveries as f64;

@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use crate::load::{Load, unix_micros};
 
 /// The most messages that wait for their confirms.
-const WINDOW: usize = 500;
+const MAX_UNCONFIRMED: usize = 500;
 
 /// A connection that publishes persistent messages and gets a confirm for each.
 pub(crate) struct Publisher {
@@ -49,10 +49,10 @@ impl Publisher {
 
     /// Publishes ready messages to the load's exchange and routing key.
     pub(crate) async fn send_all(&self, load: &Load, messages: impl Stream<Item = Vec<u8>>) {
-        let mut confirms = VecDeque::with_capacity(WINDOW);
+        let mut confirms = VecDeque::with_capacity(MAX_UNCONFIRMED);
         let mut messages = pin!(messages);
         while let Some(message) = messages.next().await {
-            if confirms.len() == WINDOW {
+            if confirms.len() == MAX_UNCONFIRMED {
                 confirmed(confirms.pop_front()).await;
             }
             confirms.push_back(send(&self.channel, load, &message).await);

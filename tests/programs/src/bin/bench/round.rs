@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::usage::Usage;
 
 /// The longest that a round may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const ROUND_TIMEOUT: Duration = Duration::from_secs(240);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Round {

@@ -1,6 +1,6 @@
 //! Deliveries a second at full speed and the cost of one, from publish to receiver, with ledger and history.
 
-use crate::{bench::Bench, ceiling, environment::Environment, load::SMALL, report::Figure, round::Round};
+use crate::{bench::Bench, ceiling, environment::Environment, load::SMALL_BODY_BYTES, report::Figure, round::Round};
 
 const TENANTS: usize = 20;
 // This many take seconds, also on a fast machine. The wait for a round's last deliveries is little beside that.
@@ -22,7 +22,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     Environment::with(bench, &[], async |environment| {
         let tenants = environment.webhooks(TENANTS, 1, "/ok/ok").await;
         environment.start_all(1).await;
-        let load = environment.events(&tenants, SMALL);
+        let load = environment.events(&tenants, SMALL_BODY_BYTES);
         environment.warm_up(&load, 1).await;
         let (mut ceilings, mut rounds) = (vec![ceiling::flood(bench, DELIVERIES).await], Vec::new());
         for _ in 0..TURNS {

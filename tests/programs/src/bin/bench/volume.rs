@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::{
     bench::Bench,
     environment::Environment,
-    load::{Load, SMALL},
+    load::{Load, SMALL_BODY_BYTES},
     outcome::Outcome,
     report::Figure,
 };
@@ -40,7 +40,7 @@ pub(crate) const PARTS: [&str; 6] = ["calls", "retention", "deletion", "recovery
 const SETTINGS: [(&str, &str); 2] = [("API__RECOVER_PER_SECOND", "20000"), ("RETENTION__KEEP", "40days")];
 
 /// A full run takes longer than a session's usual hour.
-const SESSION: Duration = Duration::from_secs(6 * 60 * 60);
+const SESSION_LIFETIME: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// A full ledger with the service at work on it.
 struct Volume<'s> {
@@ -81,8 +81,8 @@ impl<'s> Volume<'s> {
         let statements = Statements::watch(environment).await;
         environment.start_all(1).await;
         environment.start_api().await;
-        let admin = environment.system.session(seeded.large, "admin", SESSION).await;
-        let load = environment.events(&[seeded.other], SMALL);
+        let admin = environment.system.session(seeded.large, "admin", SESSION_LIFETIME).await;
+        let load = environment.events(&[seeded.other], SMALL_BODY_BYTES);
         environment.warm_up(&load, 1).await;
         Self { environment, size, seeded, statements, load, admin }
     }

@@ -26,7 +26,7 @@ use crate::{fixtures::Fixtures, page::say};
 /// Six growing steps as in production, in seconds instead of hours.
 const SCHEDULE: &str = "200ms,500ms,1s,1700ms,2600ms,3700ms";
 /// The limit for the demonstration. It takes about ten seconds, so beyond this something hangs.
-const LONGEST: Duration = Duration::from_secs(180);
+const DEMO_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -39,7 +39,7 @@ async fn main() -> ExitCode {
         () = story(&system) => None,
         _ = tokio::signal::ctrl_c() => Some(130),
         _ = terminated.recv() => Some(143),
-        () = sleep(LONGEST) => panic!("the demonstration does not end within {LONGEST:?}"),
+        () = sleep(DEMO_TIMEOUT) => panic!("the demonstration does not end within {DEMO_TIMEOUT:?}"),
     };
     drop(system);
     if let Some(code) = interrupted {

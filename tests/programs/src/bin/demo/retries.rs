@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// How much earlier or later than planned an attempt may come, in seconds. It is late only because machines are busy.
-const EARLY: f64 = 0.05;
-const LATE: f64 = 2.0;
+const MAX_EARLY_SECONDS: f64 = 0.05;
+const MAX_LATE_SECONDS: f64 = 2.0;
 
 /// Shows the attempts of both deliveries next to the plan.
 pub(crate) async fn show(system: &System, fixtures: &Fixtures) {
@@ -70,7 +70,7 @@ fn checked(webhook: &Webhook, made: &[&Received], planned: &[f64]) -> Vec<f64> {
         let id = |one: &Received| one.header("x-service-webhook-id").map(str::to_owned);
         assert_eq!((id(one), &one.body), (id(first), &first.body), "an attempt for {}", webhook.path);
         let after = (one.at - first.at).as_seconds_f64();
-        let on_time = planned - EARLY..=planned + LATE;
+        let on_time = planned - MAX_EARLY_SECONDS..=planned + MAX_LATE_SECONDS;
         assert!(on_time.contains(&after), "{}: {after:.3} s after the first, not {planned:.1}", webhook.path);
         after
     };

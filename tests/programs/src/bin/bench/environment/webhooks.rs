@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Environment;
 
 /// The rows of one statement.
-const ROWS: usize = 1000;
+const MAX_BATCH_ROWS: usize = 1000;
 
 impl Environment<'_> {
     /// Registers `of_each` webhooks for `quote.closed` for each of so many new tenants, with secrets of their own.
@@ -24,7 +24,7 @@ impl Environment<'_> {
         let keys: SecretKeys = self.system.variables["WEBHOOKS__SECRETS__KEYS"].parse().expect("the keys are good");
         let tenants: Vec<Uuid> = (0..tenants).map(|_| Uuid::new_v4()).collect();
         let owners: Vec<Uuid> = tenants.iter().flat_map(|tenant| std::iter::repeat_n(*tenant, of_each)).collect();
-        for owners in owners.chunks(ROWS) {
+        for owners in owners.chunks(MAX_BATCH_ROWS) {
             let mut statement =
                 "INSERT INTO webhooks (id, tenant_id, name, url, events, secret_key_id, secret_sealed) VALUES "
                     .to_owned();

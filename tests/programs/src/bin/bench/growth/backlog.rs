@@ -3,22 +3,22 @@
 use end_to_end::wait::eventually;
 use uuid::Uuid;
 
-use super::MOST;
+use super::MAX_COST_RATIO;
 use crate::{
     bench::Bench,
     environment::{Environment, first_id_from_now},
-    load::SMALL,
+    load::SMALL_BODY_BYTES,
     report::Figure,
-    round::PATIENCE,
+    round::ROUND_TIMEOUT,
 };
 
-const JOBS: u64 = 200_000;
-const FEW: u64 = 20_000;
+const MANY_JOBS: u64 = 200_000;
+const FEW_JOBS: u64 = 20_000;
 const FAN_OUT: u64 = 20;
 const TENANTS: usize = 5;
 /// How many deliveries of a starting dispatcher pass before counting begins.
-const SKIPPED: u64 = 1_000;
-const COUNTED: u64 = 15_000;
+const SKIPPED_DELIVERIES: u64 = 1_000;
+const COUNTED_DELIVERIES: u64 = 15_000;
 
 /// What the halves of the service, one after the other, took.
 struct Halves {
@@ -30,7 +30,7 @@ struct Halves {
 /// CPU per delivery with a short and with a long queue, and the largest resident sizes.
 pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     let mut both = Vec::new();
-    for jobs in [FEW, JOBS] {
+    for jobs in [FEW_JOBS, MANY_JOBS] {
         let halves = Environment::with(bench, &[], async |environment| {
             let tenants = environment.webhooks(TENANTS, usize::try_from(FAN_OUT).unwrap_or(1), "/ok/ok").await;
             halves(environment, &tenants, jobs).await
@@ -41,7 +41,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
     vec![
         Figure::new("growth_backlog_20000_cpu", few.cpu, "us/delivery"),
         Figure::new("growth_backlog_200000_cpu", many.cpu, "us/delivery"),
-        Figure::new("growth_backlog", many.cpu / few.cpu, "ratio").at_most(MOST),
+        Figure::new("growth_backlog", many.cpu / few.cpu, "ratio").at_most(MAX_COST_RATIO),
         Figure::new("memory_ingest_backlog_200000", many.ingest_memory, "MB").at_most(100.0),
         Figure::new("memory_dispatcher_backlog_200000", many.dispatcher_memory, "MB").at_most(100.0),
     ]
@@ -50,7 +50,7 @@ pub(crate) async fn measure(bench: &Bench) -> Vec<Figure> {
 /// Ingest makes all jobs, then a dispatcher does some of them.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 async fn halves(environment: &Environment<'_>, tenants: &[Uuid], jobs: u64) -> Halves {
-    let load = environment.events(tenants, SMALL);
+    let load = environment.events(tenants, SMALL_BODY_BYTES);
     environment.start("event-ingest").await;
     let (first, usage) = (first_id_from_now(), environment.usage());
     environment.bench.publisher.flood(&load, jobs / FAN_OUT).await;
@@ -60,9 +60,9 @@ async fn halves(environment: &Environment<'_>, tenants: &[Uuid], jobs: u64) -> H
     let sink = &environment.bench.sink;
     let before = sink.requests();
     environment.start("dispatcher").await;
-    sink.wait_for(before + SKIPPED, PATIENCE).await;
+    sink.wait_for(before + SKIPPED_DELIVERIES, ROUND_TIMEOUT).await;
     let (from, usage) = (sink.requests(), environment.usage());
-    sink.wait_for(before + SKIPPED + COUNTED, PATIENCE).await;
+    sink.wait_for(before + SKIPPED_DELIVERIES + COUNTED_DELIVERIES, ROUND_TIMEOUT).await;
     let done = (sink.requests() - from) as f64;
     let of_dispatcher = environment.usage().since(&usage).sum() / done;
     let (ingest_memory, dispatcher_memory) = (environment.peak("event-ingest"), environment.peak("dispatcher"));
@@ -74,10 +74,14 @@ async fn halves(environment: &Environment<'_>, tenants: &[Uuid], jobs: u64) -> H
 /// Waits until every job is on the queue, except those of a last batch.
 async fn waiting(environment: &Environment<'_>, first: Uuid, jobs: u64) {
     let queue = environment.system.names.events();
-    eventually("every event is taken", PATIENCE, || async { (environment.ready(&queue).await == 0).then_some(()) })
-        .await;
+    eventually("every event is taken", ROUND_TIMEOUT, || async {
+        (environment.ready(&queue).await == 0).then_some(())
+    })
+    .await;
     let stored = format!("SELECT count(*) FROM deliveries WHERE id >= '{first}'");
     let jobs = i64::try_from(jobs).unwrap_or(i64::MAX);
-    eventually("every job is made", PATIENCE, || async { (environment.count(&stored).await >= jobs).then_some(()) })
-        .await;
+    eventually("every job is made", ROUND_TIMEOUT, || async {
+        (environment.count(&stored).await >= jobs).then_some(())
+    })
+    .await;
 }

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::load::{sent_at, unix_micros};
 
 /// How many bytes of a body are kept, to find in them when it was to be sent.
-const KEPT: usize = 512;
+const MAX_KEPT_BYTES: usize = 512;
 
 /// The time for which the connection of an unread request is kept: longer than any attempt.
 const UNREAD_FOR: Duration = Duration::from_secs(15);
@@ -92,10 +92,10 @@ impl State {
             });
             return Ok(Response::new(Empty::new()));
         }
-        let mut head = Vec::with_capacity(KEPT);
+        let mut head = Vec::with_capacity(MAX_KEPT_BYTES);
         while let Some(frame) = body.frame().await {
             match frame.map(hyper::body::Frame::into_data) {
-                Ok(Ok(data)) => head.extend_from_slice(&data[..data.len().min(KEPT - head.len())]),
+                Ok(Ok(data)) => head.extend_from_slice(&data[..data.len().min(MAX_KEPT_BYTES - head.len())]),
                 Ok(Err(_)) => {}
                 Err(_) => std::future::pending().await,
             }

@@ -17,17 +17,17 @@ use tokio::time::timeout;
 
 use super::{
     Volume,
-    operation::{CALL, STATEMENT},
+    operation::{MAX_CALL_MILLIS, MAX_STATEMENT_SECONDS},
 };
 use crate::{kept::Kept, latencies::Latencies, latency::percentiles, report::Figure};
 
-/// The calls of each kind. Fewer if they exceed `BUDGET`: then they are too slow anyway.
-const TIMES: usize = 100;
-const BUDGET: Duration = Duration::from_secs(5);
+/// The calls of each kind. Fewer if they exceed `KIND_BUDGET`: then they are too slow anyway.
+const CALLS_PER_KIND: usize = 100;
+const KIND_BUDGET: Duration = Duration::from_secs(5);
 /// How long an answer may take. One that does not come in time counts as this slow.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long all calls may take. What has not begun by then is left out, which is a failure.
-const ALL: Duration = Duration::from_secs(20 * 60);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 /// One request, and its operation in `openapi.json`.
 struct Call {
@@ -54,7 +54,7 @@ struct Calls {
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let variants = lists::variants(volume).await;
     let mark = volume.statements.mark();
-    let until = Instant::now() + ALL;
+    let until = Instant::now() + TOTAL_TIMEOUT;
     let mut calls = Calls { groups: BTreeMap::new(), made: BTreeSet::new(), failed: 0, left_out: 0, until };
     let (other, ()) = volume
         .beside(async {
@@ -66,7 +66,7 @@ pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let mut figures = calls.figures();
     figures.extend(percentiles("volume_calls_other_during", &other));
     let longest = volume.statements.longest_since(mark);
-    figures.push(Figure::new("volume_calls_longest_statement", longest, "seconds").at_most(STATEMENT));
+    figures.push(Figure::new("volume_calls_longest_statement", longest, "seconds").at_most(MAX_STATEMENT_SECONDS));
     figures
 }
 
@@ -86,23 +86,23 @@ impl Calls {
     ) -> Vec<Bytes> {
         let mut kept = Kept::open(admin).await;
         let (began, mut answers) = (Instant::now(), Vec::new());
-        for call in calls.into_iter().take(TIMES) {
+        for call in calls.into_iter().take(CALLS_PER_KIND) {
             if Instant::now() > self.until {
                 self.left_out += 1;
                 break;
             }
-            if began.elapsed() > BUDGET {
+            if began.elapsed() > KIND_BUDGET {
                 break;
             }
             self.made.insert((call.method, call.template));
             let asked = Instant::now();
-            let answer = timeout(PATIENCE, kept.ask(call.method, &call.path, call.body.as_ref())).await;
+            let answer = timeout(ANSWER_TIMEOUT, kept.ask(call.method, &call.path, call.body.as_ref())).await;
             let status = answer.as_ref().map_or(0, |answer| answer.status);
             if !call.expected.contains(&status) {
                 self.failed += 1;
                 println!("  {} {} was answered by {status} after {:?}", call.method, call.path, asked.elapsed());
             }
-            let took = answer.as_ref().map_or(PATIENCE, |answer| answer.took);
+            let took = answer.as_ref().map_or(ANSWER_TIMEOUT, |answer| answer.took);
             let variants = self.groups.entry(group.to_owned()).or_default();
             variants.entry(variant.to_owned()).or_default().push(took.as_secs_f64() * 1000.0);
             match answer {
@@ -125,7 +125,7 @@ impl Calls {
             println!(
                 "  {group}: {calls} calls; slowest: {p50:.1} ms, p99 {p99:.1} ms, {most:.1} ms at most, {variant}"
             );
-            figures.push(Figure::new(format!("volume_{group}_p99"), p99, "ms").at_most(CALL));
+            figures.push(Figure::new(format!("volume_{group}_p99"), p99, "ms").at_most(MAX_CALL_MILLIS));
         }
         let forgotten = coverage::forgotten(&self.made);
         for (method, path) in &forgotten {

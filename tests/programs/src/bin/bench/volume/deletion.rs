@@ -10,19 +10,19 @@ use super::{
 };
 use crate::{kept::Kept, report::Figure};
 
-const WAITS: &str = "state IN ('pending', 'retrying')";
+const IS_WAITING: &str = "state IN ('pending', 'retrying')";
 
 /// The work ends when none of its deliveries waits and none of its jobs is held.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let (environment, webhook) = (volume.environment, volume.seeded.waiting);
     let operation = Operation { name: "deletion", rows: volume.size.of(WAITING), others: Others::Times(2.0) };
-    let samples = Samples::of(environment, &format!("webhook_id = '{webhook}' AND {WAITS}")).await;
+    let samples = Samples::of(environment, &format!("webhook_id = '{webhook}' AND {IS_WAITING}")).await;
     let left = format!(
-        "EXISTS (SELECT FROM deliveries WHERE webhook_id = '{webhook}' AND {WAITS}) \
+        "EXISTS (SELECT FROM deliveries WHERE webhook_id = '{webhook}' AND {IS_WAITING}) \
          OR EXISTS (SELECT FROM held_jobs WHERE webhook_id = '{webhook}')"
     );
     let done = async || {
-        let waiting = samples.part_in(environment, "deliveries", "id", WAITS).await;
+        let waiting = samples.part_in(environment, "deliveries", "id", IS_WAITING).await;
         let held = samples.part_in(environment, "held_jobs", "delivery_id", &format!("webhook_id = '{webhook}'")).await;
         let left = if waiting + held > 0.0 { waiting.max(held) } else { any(environment, &left).await };
         1.0 - left

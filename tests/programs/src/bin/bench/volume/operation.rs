@@ -11,15 +11,15 @@ use crate::{
 
 const PER_SECOND: f64 = 200.0;
 /// How long the other tenant is watched without the work: 4,000 events.
-const QUIET: Duration = Duration::from_secs(20);
+const QUIET_DURATION: Duration = Duration::from_secs(20);
 /// The rows a second that the work has to do, at least.
-const RATE: f64 = 10_000.0;
+const MIN_ROWS_PER_SECOND: f64 = 10_000.0;
 /// The limit of a statement, in seconds.
-pub(super) const STATEMENT: f64 = 1.0;
+pub(super) const MAX_STATEMENT_SECONDS: f64 = 1.0;
 /// The limit of a call, in milliseconds.
-pub(super) const CALL: f64 = 100.0;
+pub(super) const MAX_CALL_MILLIS: f64 = 100.0;
 /// How long published jobs may take to be delivered.
-const DRAINING: Duration = Duration::from_secs(600);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Some work, and how it is judged.
@@ -57,10 +57,10 @@ impl Worked {
 }
 
 impl Operation {
-    /// Looks which part is done, until all is or the time is over: twice what `RATE` allows, plus two minutes.
+    /// Looks which part is done, until all is or the time is over: twice what `MIN_ROWS_PER_SECOND` allows, plus two minutes.
     pub(super) async fn watched(&self, began: Instant, done: impl AsyncFn() -> f64) -> Worked {
         #[expect(clippy::cast_precision_loss, reason = "some millions")]
-        let patience = Duration::from_secs_f64(120.0 + 2.0 * self.rows as f64 / RATE);
+        let patience = Duration::from_secs_f64(120.0 + 2.0 * self.rows as f64 / MIN_ROWS_PER_SECOND);
         loop {
             let done = done().await;
             if done >= 1.0 || began.elapsed() > patience {
@@ -78,7 +78,7 @@ impl Volume<'_> {
         // The last part must not make the other tenant look slow without the work.
         self.drained().await;
         self.environment.bench.settle().await;
-        let without = self.environment.pace(&self.load, PER_SECOND, QUIET).await;
+        let without = self.environment.pace(&self.load, PER_SECOND, QUIET_DURATION).await;
         let mark = self.statements.mark();
         let (during, worked) = self.beside(work()).await;
         let (name, done) = (operation.name, operation.rows as f64 * worked.done);
@@ -86,12 +86,16 @@ impl Volume<'_> {
         let mut figures = vec![
             Figure::new(format!("volume_{name}_ended"), worked.done, "of the rows").at_least(1.0),
             Figure::new(format!("volume_{name}_time"), worked.seconds, "seconds"),
-            Figure::new(format!("volume_{name}_rate"), done / worked.seconds, "rows/s").at_least(RATE),
+            Figure::new(format!("volume_{name}_rate"), done / worked.seconds, "rows/s").at_least(MIN_ROWS_PER_SECOND),
         ];
-        figures.extend(worked.call.map(|call| Figure::new(format!("volume_{name}_call"), call, "ms").at_most(CALL)));
+        figures.extend(
+            worked.call.map(|call| Figure::new(format!("volume_{name}_call"), call, "ms").at_most(MAX_CALL_MILLIS)),
+        );
         figures.extend(of_other(operation, &without, &during));
         let longest = self.statements.longest_since(mark);
-        figures.push(Figure::new(format!("volume_{name}_longest_statement"), longest, "seconds").at_most(STATEMENT));
+        figures.push(
+            Figure::new(format!("volume_{name}_longest_statement"), longest, "seconds").at_most(MAX_STATEMENT_SECONDS),
+        );
         figures
     }
 
@@ -112,8 +116,8 @@ impl Volume<'_> {
             if waiting == 0 {
                 return;
             }
-            if began.elapsed() > DRAINING {
-                println!("  not all that was published is delivered after {DRAINING:?}");
+            if began.elapsed() > DRAIN_TIMEOUT {
+                println!("  not all that was published is delivered after {DRAIN_TIMEOUT:?}");
                 return;
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -14,23 +14,23 @@ use super::{
 };
 use crate::report::Figure;
 
-const PUBLISHED: &str = "webhooks_reconcile_jobs_total{cause=\"broker_lost\"}";
+const PUBLISHED_METRIC: &str = "webhooks_reconcile_jobs_total{cause=\"broker_lost\"}";
 const IS_BEGUN: &str = "SELECT count(*) FROM broker_generation WHERE rebuild_id IS NOT NULL";
 /// How long the leader may take to notice. It looks every five seconds, and believes the second look.
-const NOTICED: Duration = Duration::from_secs(60);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The work begins when the loss is noticed, and ends when the ledger has a new generation.
 pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
     let environment = volume.environment;
     let operation = Operation { name: "rebuild", rows: volume.size.of(RETRIES), others: Others::Millis(200.0) };
-    eventually("there is a memory to lose", NOTICED, || async { generation(volume).await }).await;
+    eventually("there is a memory to lose", NOTICE_TIMEOUT, || async { generation(volume).await }).await;
     let lost = generation(volume).await.expect("it was there just now");
     let is_other = format!("SELECT count(*) FROM broker_generation WHERE id <> '{lost}' AND rebuild_id IS NULL");
-    let before = environment.metric("event-ingest", PUBLISHED).await;
+    let before = environment.metric("event-ingest", PUBLISHED_METRIC).await;
     let mut figures = volume
         .measured(&operation, async || {
             environment.system.upstream.delete_queue(&environment.system.names.generation(lost)).await;
-            eventually("the loss is noticed", NOTICED, || async {
+            eventually("the loss is noticed", NOTICE_TIMEOUT, || async {
                 let noticed = environment.count(IS_BEGUN).await + environment.count(&is_other).await;
                 (noticed > 0).then_some(())
             })
@@ -41,7 +41,7 @@ pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
             operation.watched(Instant::now(), done).await
         })
         .await;
-    let published = environment.metric("event-ingest", PUBLISHED).await - before;
+    let published = environment.metric("event-ingest", PUBLISHED_METRIC).await - before;
     #[expect(clippy::cast_precision_loss, reason = "some millions")]
     figures.push(Figure::new("volume_rebuild_published", published, "jobs").at_least(operation.rows as f64));
     figures
@@ -54,6 +54,6 @@ async fn generation(volume: &Volume<'_>) -> Option<Uuid> {
 
 #[expect(clippy::cast_precision_loss, reason = "some millions")]
 async fn part_published(volume: &Volume<'_>, before: f64) -> f64 {
-    let published = volume.environment.metric("event-ingest", PUBLISHED).await - before;
+    let published = volume.environment.metric("event-ingest", PUBLISHED_METRIC).await - before;
     (published / volume.size.of(RETRIES) as f64).min(0.999)
 }

@@ -17,10 +17,10 @@ use crate::environment::Environment;
 
 pub(super) const MILLIS_A_DAY: i64 = 24 * 60 * 60 * 1000;
 /// The days of the history, and those of waiting deliveries.
-const PAST: i64 = 30;
-const LATELY: i64 = 5;
+const HISTORY_DAYS: i64 = 30;
+const WAITING_DAYS: i64 = 5;
 /// The least age of a row, in milliseconds: it must not look like work under way.
-const AGO: i64 = 10 * 60 * 1000;
+const MIN_AGE_MILLIS: i64 = 10 * 60 * 1000;
 /// Days that are past the retention once it is shortened, as numbers of days ago.
 pub(super) const WAITING_DAY: i64 = 36;
 pub(super) const GOING_DAY: i64 = 33;
@@ -56,7 +56,7 @@ pub(super) async fn fill(environment: &Environment<'_>, size: Size, parts: &[&st
     let now = OffsetDateTime::now_utc().unix_timestamp() * 1000;
     let midnight = seeded.today.midnight().assume_utc().unix_timestamp() * 1000;
     let past = |days: i64| midnight - days * MILLIS_A_DAY;
-    let (months, lately) = (past(PAST - 1)..now - AGO, past(LATELY)..now - AGO);
+    let (months, lately) = (past(HISTORY_DAYS - 1)..now - MIN_AGE_MILLIS, past(WAITING_DAYS)..now - MIN_AGE_MILLIS);
     let day = |ago: i64| past(ago)..past(ago - 1);
     let rows = |webhook, kind, full, span: &Range<i64>| Rows {
         tenant: seeded.large,

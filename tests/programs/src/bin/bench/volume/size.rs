@@ -1,7 +1,7 @@
 //! The size of everything.
 
 /// The least count. A smaller one shows nothing.
-const LEAST: u64 = 1_000;
+const MIN_COUNT: u64 = 1_000;
 
 pub(super) const HISTORY: u64 = 10_000_000;
 pub(super) const WAITING: u64 = 2_000_000;
@@ -36,6 +36,6 @@ impl Size {
         reason = "counts below 2^53"
     )]
     pub(super) fn of(self, full: u64) -> u64 {
-        ((full as f64 * self.0) as u64).max(LEAST)
+        ((full as f64 * self.0) as u64).max(MIN_COUNT)
     }
 }

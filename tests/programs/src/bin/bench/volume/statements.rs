@@ -12,7 +12,7 @@ use crate::environment::Environment;
 
 /// The log's threshold, in seconds: shorter statements are not logged. A longest one of this length means that none was
 /// longer.
-const LOGGED: f64 = 0.2;
+const LOGGED_SECONDS: f64 = 0.2;
 
 /// Watches the database of one instance.
 pub(super) struct Statements {
@@ -27,7 +27,7 @@ impl Statements {
     /// Makes the server log long statements of sessions that begin from now on. The harness's own session is older.
     pub(super) async fn watch(environment: &Environment<'_>) -> Self {
         let database = environment.system.database_url.rsplit('/').next().expect("the URL names a database").to_owned();
-        let threshold = format!("{:.0}", LOGGED * 1000.0);
+        let threshold = format!("{:.0}", LOGGED_SECONDS * 1000.0);
         environment.sql(&format!("ALTER DATABASE {database} SET log_min_duration_statement = {threshold}")).await;
         Self { log: environment.bench.postgres_log(), database }
     }
@@ -43,7 +43,7 @@ impl Statements {
         let mut lines = Vec::new();
         log.read_to_end(&mut lines).expect("the log can be read");
         let Some((seconds, statement)) = longest(&String::from_utf8_lossy(&lines), &self.database) else {
-            return LOGGED;
+            return LOGGED_SECONDS;
         };
         println!("  the longest statement: {seconds:.2} s: {statement}");
         seconds

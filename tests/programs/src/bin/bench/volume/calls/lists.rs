@@ -5,13 +5,13 @@ use end_to_end::api::cursor_after;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-use super::{Call, Calls, TIMES};
-use crate::volume::{SESSION, Volume};
+use super::{CALLS_PER_KIND, Call, Calls};
+use crate::volume::{SESSION_LIFETIME, Volume};
 
-const PAGE: u32 = 50;
-const LIST: &str = "/webhooks/{id}/deliveries/";
+const PAGE_ROWS: u32 = 50;
+const LIST_PATH: &str = "/webhooks/{id}/deliveries/";
 /// The last page is searched within this time from the oldest delivery on. It has some of every kind that exists.
-const OLDEST: Duration = Duration::days(2);
+const OLDEST_PERIOD: Duration = Duration::days(2);
 
 /// One list of deliveries to ask for.
 pub(super) struct Variant {
@@ -37,7 +37,7 @@ pub(super) async fn variants(volume: &Volume<'_>) -> Vec<Variant> {
         let oldest = now - Duration::days(days);
         for filter in filters(now - Duration::days(days) / 2) {
             let list = format!("{}deliveries/", volume.path(webhook));
-            let path = format!("{list}?limit={PAGE}{}", filter.query);
+            let path = format!("{list}?limit={PAGE_ROWS}{}", filter.query);
             let group = format!("list_{name}_{}", filter.kind);
             if let Some(last) = last_page(volume, webhook, &filter, oldest).await {
                 let path = format!("{path}&cursor={}", cursor_after(&list, last));
@@ -52,19 +52,25 @@ pub(super) async fn variants(volume: &Volume<'_>) -> Vec<Variant> {
 /// Asks for all of them, and for the webhooks of the tenants that have many.
 pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, variants: &[Variant]) {
     for Variant { group, path } in variants {
-        calls.repeat((group, path), &volume.admin, (0..TIMES).map(|_| Call::get(LIST, path.clone()))).await;
+        calls
+            .repeat((group, path), &volume.admin, (0..CALLS_PER_KIND).map(|_| Call::get(LIST_PATH, path.clone())))
+            .await;
     }
-    let full = volume.environment.system.session(volume.seeded.full, "admin", SESSION).await;
+    let full = volume.environment.system.session(volume.seeded.full, "admin", SESSION_LIFETIME).await;
     for (admin, tenant) in [(&volume.admin, volume.seeded.large), (&full, volume.seeded.full)] {
         let last =
             format!("SELECT id::text FROM webhooks WHERE tenant_id = '{tenant}' ORDER BY id DESC OFFSET 10 LIMIT 1");
         let rows = volume.environment.rows(&last).await;
         let last: Uuid = rows[0].get::<_, &str>(0).parse().expect("it is an id");
-        let first = format!("/api/v1/webhooks/?limit={PAGE}");
+        let first = format!("/api/v1/webhooks/?limit={PAGE_ROWS}");
         let last = format!("{first}&cursor={}", cursor_after("/api/v1/webhooks/", last));
         for (group, path) in [("webhooks_first", first), ("webhooks_last", last)] {
             calls
-                .repeat((group, &tenant.to_string()), admin, (0..TIMES).map(|_| Call::get("/webhooks/", path.clone())))
+                .repeat(
+                    (group, &tenant.to_string()),
+                    admin,
+                    (0..CALLS_PER_KIND).map(|_| Call::get("/webhooks/", path.clone())),
+                )
                 .await;
         }
     }
@@ -114,12 +120,12 @@ async fn last_page(volume: &Volume<'_>, webhook: Uuid, filter: &Filter, oldest: 
     let bound = |moment: OffsetDateTime| {
         DeliveryId::bound_at_millis(u64::try_from(moment.unix_timestamp()).unwrap_or_default() * 1000)
     };
-    let (first, beyond, condition) = (bound(from), bound(from + OLDEST), &filter.condition);
+    let (first, beyond, condition) = (bound(from), bound(from + OLDEST_PERIOD), &filter.condition);
     let rows = volume
         .environment
         .rows(&format!(
             "SELECT id::text FROM deliveries WHERE webhook_id = '{webhook}' AND id >= '{first}' AND id < '{beyond}' \
-             AND {condition} ORDER BY id OFFSET {PAGE} LIMIT 1"
+             AND {condition} ORDER BY id OFFSET {PAGE_ROWS} LIMIT 1"
         ))
         .await;
     rows.first()?.get::<_, &str>(0).parse().ok()

@@ -7,11 +7,11 @@ use end_to_end::api::cursor_after;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-use super::{Call, Calls, TIMES};
+use super::{CALLS_PER_KIND, Call, Calls};
 use crate::volume::Volume;
 
 /// The paths that need no id.
-const PLAIN: [&str; 5] = ["/event-types/", "/openapi.json", "/asyncapi.yaml", "/docs/", "/docs/style.css"];
+const PLAIN_PATHS: [&str; 5] = ["/event-types/", "/openapi.json", "/asyncapi.yaml", "/docs/", "/docs/style.css"];
 
 /// Asks for all of them. `recovery` is a recovery of the long history.
 pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &str) {
@@ -39,7 +39,7 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
         calls.repeat(("console", part), admin, read).await;
     }
     calls.repeat(("console", "list"), admin, repeat_with(|| Call::get("/console/", "/console/".to_owned()))).await;
-    for template in PLAIN {
+    for template in PLAIN_PATHS {
         let read = repeat_with(|| Call::get(template, format!("/api/v1{template}")));
         calls.repeat(("plain", template), admin, read).await;
     }
@@ -86,7 +86,7 @@ pub(super) async fn deliveries(volume: &Volume<'_>, webhook: Uuid) -> Vec<Uuid> 
     let bound = |moment: OffsetDateTime| {
         DeliveryId::bound_at_millis(u64::try_from(moment.unix_timestamp()).unwrap_or_default() * 1000)
     };
-    let bounds: Vec<String> = (1..=TIMES).map(|nth| bound(moment(nth)).to_string()).collect();
+    let bounds: Vec<String> = (1..=CALLS_PER_KIND).map(|nth| bound(moment(nth)).to_string()).collect();
     let rows = volume
         .environment
         .rows(&format!(

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-use super::{Call, Calls, TIMES, reads::deliveries};
+use super::{CALLS_PER_KIND, Call, Calls, reads::deliveries};
 use crate::volume::Volume;
 
-const ONE: &str = "/webhooks/{id}/";
+const WEBHOOK_PATH: &str = "/webhooks/{id}/";
 /// The webhooks of a round, within the tenant's limit, and the rounds.
-const CREATED: usize = 34;
+const WEBHOOKS_PER_ROUND: usize = 34;
 const ROUNDS: usize = 3;
 
 /// Makes all writes. Returns a recovery of the long history.
@@ -22,11 +22,11 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>) -> String {
     }
     let seeded = &volume.seeded;
     for webhook in [seeded.history, seeded.waiting, seeded.small] {
-        let renamed = (0..TIMES).map(|n| change(volume, webhook, json!({"name": format!("Renamed {n}")})));
+        let renamed = (0..CALLS_PER_KIND).map(|n| change(volume, webhook, json!({"name": format!("Renamed {n}")})));
         calls.repeat(("change", &webhook.to_string()), &volume.admin, renamed).await;
     }
     for webhook in [seeded.history, seeded.small] {
-        let turned = (0..TIMES).map(|n| change(volume, webhook, json!({"is_active": n % 2 == 1})));
+        let turned = (0..CALLS_PER_KIND).map(|n| change(volume, webhook, json!({"is_active": n % 2 == 1})));
         calls.repeat(("pause_and_activate", &webhook.to_string()), &volume.admin, turned).await;
         // The next calls need an active webhook.
         volume.environment.sql(&format!("UPDATE webhooks SET is_active = true WHERE id = '{webhook}'")).await;
@@ -46,10 +46,10 @@ async fn create_and_delete(calls: &mut Calls, volume: &Volume<'_>) {
         expected: &[201],
         ..post("/webhooks/", "/api/v1/webhooks/".to_owned(), Some(new.clone()))
     });
-    let created = calls.repeat(("create", ""), &volume.admin, create.take(CREATED)).await;
+    let created = calls.repeat(("create", ""), &volume.admin, create.take(WEBHOOKS_PER_ROUND)).await;
     let delete = created.iter().filter_map(id).map(|id| {
         let path = format!("/api/v1/webhooks/{id}/");
-        Call { method: "DELETE", template: ONE, path, body: None, expected: &[204] }
+        Call { method: "DELETE", template: WEBHOOK_PATH, path, body: None, expected: &[204] }
     });
     calls.repeat(("delete", ""), &volume.admin, delete).await;
 }
@@ -100,7 +100,7 @@ async fn recover(calls: &mut Calls, volume: &Volume<'_>) -> String {
 }
 
 fn change(volume: &Volume<'_>, webhook: Uuid, change: Value) -> Call {
-    Call { method: "PATCH", template: ONE, path: volume.path(webhook), body: Some(change), expected: &[200] }
+    Call { method: "PATCH", template: WEBHOOK_PATH, path: volume.path(webhook), body: Some(change), expected: &[200] }
 }
 
 const fn post(template: &'static str, path: String, body: Option<Value>) -> Call {

@@ -8,7 +8,7 @@ use super::MILLIS_A_DAY;
 use crate::environment::Environment;
 
 /// One in this many deliveries has an attempt row, if attempted at all.
-const LOGGED: u32 = 4;
+const DELIVERIES_PER_ATTEMPT_ROW: u32 = 4;
 /// The event type by the number `n`. Four types do not occur.
 const EVENT_TYPE: &str = "CASE WHEN n % 100 < 90 THEN 'quote.closed' WHEN n % 100 < 99 THEN 'quote.accepted' \
      ELSE 'return_note.created' END";
@@ -94,7 +94,7 @@ impl Rows {
                SELECT id, attempts, 'https://receiver.example/', date_trunc('second', at), at, 1000, \
                       CASE state WHEN 'succeeded' THEN 'success' ELSE 'status' END, \
                       CASE state WHEN 'succeeded' THEN 200 ELSE 500 END, '' \
-               FROM past WHERE n % {LOGGED} = 0 AND attempts > 0 \
+               FROM past WHERE n % {DELIVERIES_PER_ATTEMPT_ROW} = 0 AND attempts > 0 \
              ) \
              INSERT INTO deliveries (id, webhook_id, event_id, event_type, state, attempts, created_at, first_failed_at, \
                                      next_attempt_at) \
