@@ -1,5 +1,5 @@
 //! Statistics, notices and the history of webhooks.
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use end_to_end::{
     api::{Api, Created},
@@ -333,51 +333,6 @@ async fn a_cursor_of_another_list_is_refused() {
             assert_eq!(answer.status, expected, "{list} at {asked}: {}", answer.text);
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_statistics_notices_and_histories_of_deleted_webhooks_are_deleted() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let api = system.admin(Uuid::new_v4()).await;
-    let kept = api.create("https://example.com/kept", &["quote.closed"]).await;
-    let gone = api.create("https://example.com/gone", &["quote.closed"]).await;
-    let lately = api.create("https://example.com/lately", &["quote.closed"]).await;
-    for webhook in [&gone, &lately] {
-        assert_eq!(api.delete(&path(webhook, "")).await.status, 204);
-    }
-    until("all are published", SOON, || async {
-        let left = system.count("SELECT count(*) FROM notices WHERE leased_until IS NOT NULL").await;
-        left == 0
-    })
-    .await;
-    system
-        .sql("UPDATE notices SET created_at = now() - interval '91 days' WHERE notice_type = 'webhook.created'")
-        .await;
-    system.sql("UPDATE history SET created_at = now() - interval '91 days'").await;
-    // Without a delivery, their rows go. A history stays as long as the row.
-    system.sql("UPDATE webhooks SET deleted_at = now() - interval '91 days' WHERE deleted_at IS NOT NULL").await;
-    let recent =
-        format!("UPDATE history SET created_at = now() WHERE action = 'deleted' AND webhook_id = '{}'", lately.id);
-    system.sql(&recent).await;
-    for days in [1, 91] {
-        let row = format!("'{}', now() - interval '{days} days', 'success', 1, 1, 0", kept.id);
-        system.sql(&format!("INSERT INTO webhook_stats VALUES ({row})")).await;
-    }
-    system.start(Service::Ingest).await;
-    until("what is old is gone", Duration::from_secs(60), || async {
-        let left = system
-            .count(
-                "SELECT (SELECT count(*) FROM notices WHERE notice_type = 'webhook.created') \
-             + (SELECT count(*) FROM webhook_stats) + (SELECT count(*) FROM history)",
-            )
-            .await;
-        // A day's statistics, the history of the one that is there, and that of the one deleted lately.
-        left == 1 + 1 + 2
-    })
-    .await;
-    assert_eq!(list(&api, &kept, "history/").await.len(), 1);
-    assert_eq!(list(&api, &lately, "history/").await.len(), 2);
-    assert_eq!(system.count("SELECT count(*) FROM notices").await, 2, "the younger notices stay");
 }
 
 /// At least once: what the broker has not confirmed in time is published again.
