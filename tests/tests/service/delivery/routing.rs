@@ -156,37 +156,6 @@ async fn each_change_of_subscriptions_holds_from_the_next_event_on() {
     assert_eq!(got().await, "/two");
 }
 
-/// A publisher may give one event id to two tenants, as for a document between them. The service must not mix them up.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_tenants_events_with_the_same_id_and_time_reach_each_tenant_with_its_own_data() {
-    let system = TestSystem::shared().await;
-    let tenants = [Uuid::new_v4(), Uuid::new_v4()];
-    let receiver = Receiver::start(&system.ca, always(200));
-    for tenant in tenants {
-        let url = receiver.url(&format!("/{tenant}"));
-        system.admin(tenant).await.create(&url, &["quote.closed"]).await;
-    }
-    let of = |tenant: Uuid, event: &Event| {
-        Event { tenant, ..event.clone() }.with_data(format!("{{\"secret_of\":\"{tenant}\"}}"))
-    };
-    let event = Event::now(EventType::QuoteClosed, tenants[0]);
-    system.upstream.publish(&[of(tenants[0], &event)]).await;
-    ended(&system, &tenants, 1).await;
-    system.upstream.publish(&[of(tenants[1], &event)]).await;
-    ended(&system, &tenants, 2).await;
-    let batch: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenants[0])).collect();
-    let batch: Vec<_> = batch.iter().flat_map(|event| tenants.map(|tenant| of(tenant, event))).collect();
-    system.upstream.publish(&batch).await;
-    ended(&system, &tenants, 42).await;
-    for one in receiver.received() {
-        let body: Value = serde_json::from_slice(&one.body).unwrap();
-        assert_eq!(one.path, format!("/{}", body["tenant_id"].as_str().unwrap()));
-        assert_eq!(one.path, format!("/{}", body["data"]["secret_of"].as_str().unwrap()));
-    }
-    let paths = tenants.map(|tenant| format!("/{tenant}"));
-    assert_eq!(by_path(&receiver), counts([(&paths[0], 21), (&paths[1], 21)]));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_event_goes_to_fifty_webhooks_and_is_stored_once() {
     let system = TestSystem::shared().await;

@@ -8,7 +8,7 @@ use end_to_end::{
     system::{Options, Service, Subscriber, System, TestSystem, metric},
     wait::until,
 };
-use ledger::{NewEvent, Stored};
+use ledger::{NewEvent, Stored, StoredBody};
 use uuid::Uuid;
 
 use crate::delivery::{LONG, ended, judged, start_all};
@@ -111,6 +111,8 @@ async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_deliver
     let events: Vec<_> = tenants
         .iter()
         .flat_map(|tenant| types.map(|event_type| NewEvent { event_type, tenant: (*tenant).into(), ..same.clone() }))
+        .enumerate()
+        .map(|(number, event)| NewEvent { body: format!("{{\"number\":{number}}}").into(), ..event })
         .collect();
     let (first, second) = (system.admin(tenants[0]).await, system.admin(tenants[1]).await);
     for (api, event_type, event) in [(&first, types[1], 1), (&second, types[1], 4), (&second, types[2], 5)] {
@@ -132,6 +134,12 @@ async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_deliver
     untried.sort_unstable();
     deliveries.insert(1, (4, before.deliveries[0].1));
     assert_eq!(untried, deliveries);
+    for (number, delivery) in deliveries {
+        let loaded = ledger.deliveries_load(&[delivery]).await.unwrap().remove(0).unwrap();
+        let body = &events[number].body;
+        assert!(matches!(loaded.body, StoredBody::Here(here) if here == *body), "{number}");
+        assert_eq!(ledger.body_load(delivery).await.unwrap().as_ref(), Some(body));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
