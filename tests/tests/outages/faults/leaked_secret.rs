@@ -153,7 +153,7 @@ async fn all_stored(servers: &PrivateServers, system: &System) {
 
 /// Waits until a statement counts `wanted` rows.
 async fn counted(system: &System, wanted: i64, statement: &str) {
-    until(statement, LONG, || async { system.count(statement).await == wanted }).await;
+    system.until_count(statement, wanted, LONG).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

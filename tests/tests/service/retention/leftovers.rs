@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use end_to_end::{
     system::{Service, System, TestSystem},
-    wait::{SOON, until},
+    wait::SOON,
 };
 
 use crate::retention::{DAY, Subscribed, clear, leader, options, rows, today};
@@ -139,7 +139,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
     }
     system.start(Service::Ingest).await;
     let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM webhook_stats)";
-    until("what is old is gone", SOON, || async { system.count(left).await == 2 + 1 }).await;
+    system.until_count(left, 2 + 1, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
