@@ -6,10 +6,9 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always, verify},
-    system::{Options, Service, Subscriber, TestSystem},
+    system::{Options, Subscriber, TestSystem},
 };
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::delivery::{ended, judged, settled, start_all};
 
@@ -94,32 +93,6 @@ async fn one_event_id_as_two_types_is_two_events_together_or_apart_and_again() {
     assert_eq!(system.count("SELECT count(*) FROM events").await, 4);
     assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 6);
     assert_eq!(system.count("SELECT count(*) FROM attempts").await, 6);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_nobody_wants_is_acknowledged_counted_and_not_stored() {
-    let system = TestSystem::prepared(Options::default()).await;
-    let ingest = start_all(&system).await;
-    let (tenant, stranger) = (Uuid::new_v4(), Uuid::new_v4());
-    let receiver = Receiver::start(&system.ca, always(200));
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-    let mut events = Vec::new();
-    // Among wanted events: of a batch of both kinds, only the wanted ones may be stored.
-    for _ in 0..20 {
-        events.push(Event::now(EventType::QuoteAccepted, tenant));
-        events.push(Event::now(EventType::QuoteClosed, tenant));
-        events.push(Event::now(EventType::QuoteClosed, stranger));
-    }
-    system.upstream.publish(&events).await;
-    settled(&system, ingest, 60).await;
-    assert_eq!((judged(ingest, "unwanted").await, judged(ingest, "accepted").await), (40.0, 20.0));
-    assert_eq!(system.count("SELECT count(*) FROM events").await, 20);
-    assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 20);
-    // An unacknowledged message returns to the queue when its consumer stops.
-    system.stop(Service::Ingest).await;
-    assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
-    assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
-    assert_eq!(by_path(&receiver), counts([("/", 20)]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use end_to_end::{
     history::made,
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
     wait::{SOON, until},
 };
 use tokio_util::sync::CancellationToken;
@@ -87,7 +87,7 @@ async fn wait_idle(system: &System, dispatchers: &[SocketAddr]) {
 }
 
 async fn wait_recorded(system: &System) {
-    until("the attempt is recorded", SOON, || async { system.count(RECORDED).await == 1 }).await;
+    system.until_count(RECORDED, 1, SOON).await;
 }
 
 /// Asserts that the queues hold the job of the second attempt once, and nothing else.
@@ -137,7 +137,7 @@ async fn the_job_comes_back_to_its_attempt(system: &System) {
     let first = First::attempting(system).await;
     first.proxy.cut();
     let duplicate = r#"webhooks_jobs_skipped_total{reason="duplicate"}"#;
-    until("the job is back", SOON, || async { metric(first.ops, duplicate).await == 1.0 }).await;
+    until_metric(first.ops, duplicate, 1.0, SOON).await;
     first.answered(system, 0).await;
     wait_idle(system, &[first.ops]).await;
     only_the_next_job_is_left(system).await;
@@ -189,11 +189,10 @@ async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_ag
         .await;
     first.proxy.set(Mode::Refuse);
     let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
-    until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;
+    until_metric(second, sealed, 1.0, SOON).await;
     wait_idle(&system, &[second]).await;
     first.answered(&system, 0).await;
     system.stop(Service::Dispatcher).await;
     system.start(Service::Dispatcher).await;
-    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    until("it succeeds", LONG * 2, || async { system.count(done).await == 1 }).await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", 1, LONG * 2).await;
 }
