@@ -62,7 +62,7 @@ where
         }
         assert!(Instant::now() < end, "not within {deadline:?}: {last}");
         tokio::time::sleep(pause).await;
-        // What takes long is looked at less often: each look costs the servers.
+        // A long wait looks less often: each look costs the servers.
         pause = LONGEST.min(pause * 3 / 2);
     }
 }

@@ -127,7 +127,7 @@ fn with_data_of(bytes: usize) -> Event {
     Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(format!(r#"{{"a":"{text}"}}"#))
 }
 
-/// Some of what is no event: what parses a message tells all of it apart (`domain`). And what is too long to be taken apart.
+/// Some of what is no event: `domain`, which parses messages, tests all kinds. And what is too long to be taken apart.
 fn all_garbage() -> Vec<Garbage> {
     let nested = |depth| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     let deep = Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(nested(170_000));

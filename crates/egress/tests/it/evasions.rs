@@ -28,7 +28,7 @@ enum Fate {
 }
 use Fate::{Address, Invalid, Loopback, Nowhere};
 
-/// Spellings. Which addresses are public at all is for `domain` to know, whose tests have each kind.
+/// Spellings. Which addresses are public at all is for `domain` to know: its tests have each kind.
 const LITERALS: &[(&str, Fate)] = &[
     // IPv4 in the spellings of the URL standard.
     ("https://127.0.0.1:{}/", Address("loopback")),

@@ -26,7 +26,7 @@ async fn steadily(system: &System, tenant: Uuid, receiver: &Receiver) -> Duratio
     began.elapsed()
 }
 
-/// Tenants whose receiver hangs, beside a healthy one.
+/// Tenants with a receiver that hangs, beside a healthy one.
 struct Hanging {
     tenants: usize,
     webhooks: usize,
@@ -36,7 +36,7 @@ struct Hanging {
     slots: (usize, usize),
     /// The most requests that the receiver may get: their shares of the main lane, of the long places and of the slow lane.
     most: usize,
-    /// As many of their jobs wait in the ledger, at least.
+    /// The least number of their jobs that wait in the ledger.
     held: i64,
     /// The healthy receiver has answered quickly before.
     is_known: bool,
