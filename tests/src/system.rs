@@ -454,6 +454,15 @@ impl System {
         self.sql(statement).await[0].get(0)
     }
 
+    /// Waits until a query says this number.
+    pub async fn until_count(&self, statement: &str, expected: i64, deadline: Duration) {
+        eventually_ok(deadline, || async {
+            let count = self.count(statement).await;
+            if count == expected { Ok(()) } else { Err(format!("{count} instead of {expected}: {statement}")) }
+        })
+        .await;
+    }
+
     /// A database session in which these statements were run. Dropping it releases their locks.
     pub async fn database_session(&self, statements: &str) -> tokio_postgres::Client {
         let (client, connection) =
@@ -591,4 +600,13 @@ pub async fn metric(ops: SocketAddr, name: &str) -> f64 {
     let text = Api { address: ops, session: None }.get("/metrics").await.text;
     let lines = text.lines().filter(|line| line.starts_with(name));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+/// Waits until [`metric`] has this value.
+pub async fn until_metric(ops: SocketAddr, name: &str, expected: f64, deadline: Duration) {
+    eventually_ok(deadline, || async {
+        let value = metric(ops, name).await;
+        if value == expected { Ok(()) } else { Err(format!("{name} is {value}, not {expected}")) }
+    })
+    .await;
 }

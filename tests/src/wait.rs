@@ -10,6 +10,9 @@ use tokio::time::timeout;
 /// The deadline for anything that should happen soon. It is generous because machines are shared.
 pub const SOON: Duration = Duration::from_secs(30);
 
+/// The longest pause between two looks.
+const LONGEST: Duration = Duration::from_millis(50);
+
 /// Calls `look` again and again until it finds something.
 ///
 /// # Panics
@@ -50,7 +53,7 @@ where
     F: Future<Output = Result<T, E>>,
 {
     let end = Instant::now() + deadline;
-    let mut last = String::new();
+    let (mut last, mut pause) = (String::new(), Duration::from_millis(10));
     loop {
         match timeout(deadline.max(SOON), look()).await {
             Ok(Ok(found)) => return found,
@@ -58,6 +61,8 @@ where
             Err(_) => panic!("a look does not end; before: {last}"),
         }
         assert!(Instant::now() < end, "not within {deadline:?}: {last}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(pause).await;
+        // A long wait looks less often: each look costs the servers.
+        pause = LONGEST.min(pause * 3 / 2);
     }
 }

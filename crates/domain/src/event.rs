@@ -302,7 +302,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_json_object_is_malformed() {
-        for garbage in ["", "null", "[]", "7", "\"text\"", "{", "{\"data\":{\"a\":}}", "\u{0}\u{1}", "{}\u{feff}"] {
+        for garbage in
+            ["", "null", "[]", "7", "\"text\"", "{", "{\"data\":{\"a\":}}", "\u{0}\u{1}", "{}{}", "{}\u{feff}"]
+        {
             assert_eq!(rejection(garbage).reason(), "malformed_json", "{garbage:?}");
         }
         let values = r#"["0192f0c1-0000-7000-8000-000000000001","quote.closed","5b0e0000-0000-4000-8000-000000000001",

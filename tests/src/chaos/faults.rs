@@ -60,7 +60,7 @@ impl Victims {
     }
 
     async fn befall(&self, fault: Fault) {
-        let say = || self.journal.say(fault);
+        let say = || self.journal.say(format_args!("{fault:?}"));
         match fault {
             Fault::Kill(slot, away) => {
                 say();

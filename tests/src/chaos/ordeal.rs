@@ -1,6 +1,6 @@
 //! What a node of a cluster can suffer, and what that may cost.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 /// What happens to the nodes of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,19 +39,6 @@ impl Ordeal {
             Self::Freeze(_) | Self::Cut(_) => Some(Duration::from_secs(30)),
             Self::Promote => Some(Duration::from_secs(15)),
             Self::KillMajority(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Ordeal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kill(broker) => write!(f, "kill -9 of broker {broker}"),
-            Self::KillLeader => f.write_str("kill -9 of the broker that leads the queue of due jobs"),
-            Self::KillMajority(left) => write!(f, "kill -9 of all brokers but {left}"),
-            Self::Freeze(broker) => write!(f, "broker {broker} is frozen"),
-            Self::Cut(broker) => write!(f, "broker {broker} is cut off"),
-            Self::Promote => f.write_str("kill -9 of the primary database"),
         }
     }
 }

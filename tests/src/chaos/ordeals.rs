@@ -40,7 +40,7 @@ impl Ordeals {
     /// Injects an ordeal, and waits until all nodes are back.
     pub(super) async fn befall(&self, ordeal: Ordeal, length: Duration) {
         let mut primary = self.primary.lock().await;
-        let say = |what: &str| self.journal.say(format_args!("{ordeal}{what}"));
+        let say = |what: &str| self.journal.say(format_args!("{ordeal:?}{what}"));
         let from = match ordeal {
             Ordeal::Kill(broker) => self.kill(ordeal, vec![broker], length).await,
             Ordeal::KillLeader => {
@@ -79,7 +79,7 @@ impl Ordeals {
 
     /// Kills brokers, and starts them together: each may wait for the others.
     async fn kill(&self, ordeal: Ordeal, brokers: Vec<usize>, away: Duration) -> OffsetDateTime {
-        self.journal.say(format_args!("{ordeal}: {brokers:?} away for {away:.0?}"));
+        self.journal.say(format_args!("{ordeal:?}: {brokers:?} away for {away:.0?}"));
         let from = now();
         self.on_each(&brokers, Cluster::kill).await;
         sleep(away).await;
@@ -89,7 +89,7 @@ impl Ordeals {
 
     async fn promote(&self, primary: &mut usize, away: Duration) -> OffsetDateTime {
         let (old, new) = (*primary, 3 - *primary);
-        self.journal.say(format_args!("{}: database {old}", Ordeal::Promote));
+        self.journal.say(format_args!("{:?}: database {old}", Ordeal::Promote));
         self.on(move |cluster| cluster.kill(Node::Database(old))).await;
         sleep(away).await;
         let from = now();

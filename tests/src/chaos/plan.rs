@@ -77,15 +77,6 @@ pub enum Line {
     Of(Slot),
 }
 
-impl fmt::Display for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All => f.write_str("everybody"),
-            Self::Of(slot) => slot.fmt(f),
-        }
-    }
-}
-
 /// An injected fault, with its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -107,24 +98,6 @@ pub enum Fault {
     LoseAnswers(Line, Server, Duration),
     /// Something happens to a node of a cluster.
     Ordeal(Ordeal, Duration),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kill(slot, down) => write!(f, "kill -9 of {slot}, away for {down:.1?}"),
-            Self::Replace(slot) => write!(f, "{slot} is replaced: SIGTERM"),
-            Self::Freeze(slot, length) => write!(f, "{slot} is frozen for {length:.1?}"),
-            Self::KillServer(server, down) => write!(f, "kill -9 of {server:?}, away for {down:.1?}"),
-            Self::FreezeServer(server, length) => write!(f, "{server:?} is frozen for {length:.1?}"),
-            Self::Cut(line, server) => write!(f, "{server:?} is cut off from {line}"),
-            Self::Stall(line, server, length) => write!(f, "{server:?} seems frozen to {line} for {length:.1?}"),
-            Self::LoseAnswers(line, server, length) => {
-                write!(f, "{server:?}'s answers to {line} are held for {length:.1?}, then lost")
-            }
-            Self::Ordeal(ordeal, length) => write!(f, "{ordeal}, for {length:.0?}"),
-        }
-    }
 }
 
 /// A fault and its time since the beginning.

@@ -69,8 +69,7 @@ async fn the_trigger(system: &System, does: &str) {
 }
 
 async fn succeeded(system: &System, count: i64) {
-    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    until("the others succeed", LONG, || async { system.count(done).await == count }).await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", count, LONG).await;
 }
 
 async fn dead(system: &System) -> u32 {
@@ -136,8 +135,7 @@ async fn a_job_that_cannot_be_held_is_one_jobs_affair() {
     let path = format!("/api/v1/webhooks/{}/", setting.webhook);
     assert_eq!(admin.patch(&path, &json!({"is_active": false})).await.status, 200);
     system.start(Service::Dispatcher).await;
-    let held = "SELECT count(*) FROM held_jobs";
-    until("the others are held", LONG, || async { system.count(held).await == JOBS - 1 }).await;
+    system.until_count("SELECT count(*) FROM held_jobs", JOBS - 1, LONG).await;
     parked(&system, "unheld", [(&bad, "SQLSTATE 23514")]).await;
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, TcpListener},
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering::SeqCst},
@@ -17,7 +17,7 @@ use end_to_end::{
     name_server::{NameServer, Say},
     processes::Process,
     receiver::{Receiver, always},
-    system::{Options, Service, Subscriber, TestSystem, metric},
+    system::{Options, Service, Subscriber, TestSystem, metric, until_metric},
     wait::{SOON, until},
 };
 use futures_util::future::join_all;
@@ -152,7 +152,7 @@ impl World {
     }
 
     async fn until_count(&self, count: i64, what: &str) {
-        until(what, LONG, || async { self.count(what).await == count }).await;
+        self.system.until_count(&format!("SELECT count(*) FROM {what}"), count, LONG).await;
     }
 
     async fn until_dropped(&self, count: usize) {
@@ -219,10 +219,6 @@ async fn dispatcher(variables: &Environment) -> Process {
     Process::start("dispatcher", variables).await
 }
 
-async fn until_metric(ops: SocketAddr, name: &str, value: f64) {
-    until(&format!("{name} is {value}"), LONG, || async { metric(ops, name).await == value }).await;
-}
-
 async fn assert_no_brake(dispatcher: &Process) {
     assert_eq!(metric(dispatcher.ops, ANY_BRAKE).await, 0.0);
 }
@@ -237,7 +233,7 @@ async fn assert_no_page(dispatcher: &Process) {
 async fn survives(world: World, ends: impl AsyncFnOnce(Process) -> Process) {
     let (began, ops) = (Instant::now(), world.dispatcher.ops);
     world.publish(2).await;
-    until_metric(ops, BRAKED, 1.0).await;
+    until_metric(ops, BRAKED, 1.0, LONG).await;
     println!("{BRAKED} after {:?}", began.elapsed());
     let used_up = world.count("deliveries WHERE state <> 'succeeded' AND attempts NOT BETWEEN 1 AND 2").await;
     assert_eq!(used_up, 0, "the outage costs one or two attempts");
@@ -255,12 +251,11 @@ async fn survives(world: World, ends: impl AsyncFnOnce(Process) -> Process) {
     let World { dispatcher, receivers, system, .. } = world;
     let dispatcher = ends(dispatcher).await;
     join_all(receivers.iter().map(|receiver| receiver.wait_for(4, LONG))).await;
-    until_metric(dispatcher.ops, BRAKED, 0.0).await;
+    until_metric(dispatcher.ops, BRAKED, 0.0, LONG).await;
     for receiver in &receivers {
         assert_eq!(receiver.received_once().len(), 4);
     }
-    let succeeded = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    until("all succeed", LONG, || async { system.count(succeeded).await == 4 * RECEIVERS as i64 }).await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", 4 * RECEIVERS as i64, LONG).await;
 }
 
 /// One that starts meanwhile, or after the only one was stopped, has not to find out at the cost of its jobs.
@@ -275,12 +270,12 @@ async fn survives_names(how: u8, is_stopped: bool) {
             lives_on = Some(first);
         }
         let other = dispatcher(&variables).await;
-        until_metric(other.ops, BRAKED, 1.0).await;
+        until_metric(other.ops, BRAKED, 1.0, LONG).await;
         assert_eq!(metric(other.ops, "webhooks_ledger_read_batch_size_count").await, 0.0);
         names.set(Names::WELL);
-        until_metric(other.ops, BRAKED, 0.0).await;
+        until_metric(other.ops, BRAKED, 0.0, LONG).await;
         if let Some(first) = &lives_on {
-            until_metric(first.ops, BRAKED, 0.0).await;
+            until_metric(first.ops, BRAKED, 0.0, LONG).await;
         }
         other
     };
@@ -323,7 +318,7 @@ async fn at_a_hundred_deliveries_a_second_seconds_are_enough() {
     let began = Instant::now();
     tokio::select! {
         () = world.publish_steadily(Duration::from_millis(15)) => {}
-        () = until_metric(world.dispatcher.ops, BRAKED, 1.0) => {}
+        () = until_metric(world.dispatcher.ops, BRAKED, 1.0, LONG) => {}
     }
     println!("braked after {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
@@ -373,7 +368,7 @@ async fn only_the_dispatcher_without_a_way_out_brakes() {
     names.set(Names::SILENT);
     let without = dispatcher(&variables).await;
     world.publish(10).await;
-    until_metric(without.ops, BRAKED, 1.0).await;
+    until_metric(without.ops, BRAKED, 1.0, LONG).await;
     world.publish(10).await;
     world.wait_for(21).await;
     world.until_succeeded(21).await;
@@ -386,7 +381,7 @@ async fn each_of_three_dispatchers_without_a_way_out_brakes() {
     let world = World::start(SCHEDULE, TENANTS, EACH, &QUICK).await;
     let (second, third) = tokio::join!(dispatcher(&world.variables), dispatcher(&world.variables));
     world.names.set(Names::WRONG);
-    let all = [&world.dispatcher, &second, &third].map(|one| until_metric(one.ops, BRAKED, 1.0));
+    let all = [&world.dispatcher, &second, &third].map(|one| until_metric(one.ops, BRAKED, 1.0, LONG));
     tokio::select! {
         () = world.publish_steadily(Duration::from_millis(300)) => {}
         _ = join_all(all) => {}
@@ -464,10 +459,10 @@ async fn a_canary_that_can_be_reached_proves_a_way_out() {
 async fn an_unreachable_canary_brakes_for_one_tenant_until_there_is_nobody_to_ask() {
     let (world, _canary) = with_canary(false).await;
     world.publish(1).await;
-    until_metric(world.dispatcher.ops, BRAKED, 1.0).await;
+    until_metric(world.dispatcher.ops, BRAKED, 1.0, LONG).await;
     world.until_count(1, "brakes WHERE reason = 'no_answer'").await;
     world.system.sql("UPDATE webhooks SET is_active = false").await;
-    until_metric(world.dispatcher.ops, BRAKED, 0.0).await;
+    until_metric(world.dispatcher.ops, BRAKED, 0.0, LONG).await;
     world.until_count(0, "brakes").await;
 }
 
@@ -493,7 +488,7 @@ async fn an_operators_brake_stops_all_dispatchers_until_it_is_released() {
     // A dispatcher that starts meanwhile begins nothing either.
     for _ in 0..2 {
         let ops = system.start(Service::Dispatcher).await;
-        until_metric(ops, r#"webhooks_brake{reason="operator"}"#, 1.0).await;
+        until_metric(ops, r#"webhooks_brake{reason="operator"}"#, 1.0, LONG).await;
     }
     system.start(Service::Api).await;
     system.start(Service::Ingest).await;

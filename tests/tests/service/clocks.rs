@@ -8,7 +8,7 @@ use end_to_end::{
     events::Event,
     history,
     receiver::{Receiver, always, fails_then_succeeds, verify},
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
     wait::{SOON, until},
 };
 use time::OffsetDateTime;
@@ -96,7 +96,7 @@ async fn woken_on_time(system: &System, admin: &Api, tenant: Uuid) {
     receiver.wait_for(1, SOON).await;
     admin.set_active(&webhook.id, false).await;
     let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}'", webhook.id);
-    until("the retry is held", SOON, || async { system.count(&held).await == 1 }).await;
+    system.until_count(&held, 1, SOON).await;
     admin.set_active(&webhook.id, true).await;
     let activated_at = OffsetDateTime::now_utc();
     let after = receiver.wait_for(2, SOON).await[1].at - activated_at;
@@ -195,8 +195,7 @@ async fn current_events_wait_while_the_databases_clock_is_days_off() {
         system.upstream.wait_ready(&events, 1, SOON).await;
         clock::set_ahead(&system, 0).await;
         receiver.wait_for(before + 1, SOON).await;
-        until("events are accepted again", SOON, || async { metric(ingest, "webhooks_ingest_held").await == 0.0 })
-            .await;
+        until_metric(ingest, "webhooks_ingest_held", 0.0, SOON).await;
     }
     assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
 }

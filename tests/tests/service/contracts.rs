@@ -85,18 +85,3 @@ async fn the_page_shows_what_a_receiver_gets_and_its_signatures_verify() {
     assert_eq!(names(&shown[0]), names(&real), "the page shows every header");
     assert_eq!(shown[0].header("user-agent"), real.header("user-agent"));
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_service_serves_the_contracts() {
-    let system = TestSystem::shared().await;
-    let api = system.anonymous().await;
-    for name in SCHEMAS {
-        let served = api.get(&format!("/api/v1/schemas/{name}")).await;
-        assert_eq!((served.status, served.text), (200, file(name)), "{name}");
-    }
-    let served = yaml(&api.get("/api/v1/asyncapi.yaml").await.text);
-    let payload = served["components"]["messages"]["event"]["payload"]["$ref"].as_str();
-    assert_eq!(payload, Some("./schemas/event.schema.json"));
-    let unknown = api.get("/api/v1/schemas/other.schema.json").await;
-    assert_eq!((unknown.status, unknown.json()["code"].as_str()), (404, Some("not_found")));
-}

@@ -2,7 +2,7 @@
 
 use end_to_end::{
     system::{Options, Service, System, TestSystem},
-    wait::{SOON, until},
+    wait::SOON,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -42,6 +42,6 @@ async fn a_connection_that_the_server_ended_because_it_was_idle_fails_no_call() 
                     WHERE datname = current_database() AND application_name = 'idle'";
     for _ in 0..3 {
         assert!(ledger.webhooks_all(Uuid::new_v4().into()).await.unwrap().is_empty());
-        until("the server ends the session", SOON, || async { system.count(sessions).await == 0 }).await;
+        system.until_count(sessions, 0, SOON).await;
     }
 }

@@ -121,112 +121,29 @@ fn with(member: &str, value: Value) -> String {
     event.to_string()
 }
 
-fn without(member: &str) -> String {
-    let mut event = good();
-    event.as_object_mut().unwrap().remove(member);
-    event.to_string()
-}
-
 /// An event whose `data` has exactly `bytes` bytes.
 fn with_data_of(bytes: usize) -> Event {
     let text = "x".repeat(bytes - r#"{"a":""}"#.len());
     Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(format!(r#"{{"a":"{text}"}}"#))
 }
 
-fn no_json() -> Vec<Garbage> {
-    let event = good().to_string();
+/// Some of what is no event: `domain`, which parses messages, tests all kinds. And what is too long to be taken apart.
+fn all_garbage() -> Vec<Garbage> {
+    let nested = |depth| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    let deep = Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(nested(170_000));
     vec![
         garbage("", MALFORMED, "EOF"),
-        garbage("not JSON", MALFORMED, "line 1"),
-        garbage("[]", MALFORMED, ""),
-        garbage(format!("{event}{event}"), MALFORMED, "trailing"),
-        garbage(format!("\u{feff}\u{feff}{event}"), MALFORMED, ""),
-        garbage(event.replacen('{', r#"{"tenant_id":null,"#, 1), MALFORMED, "duplicate"),
         garbage((0..=255).collect::<Vec<u8>>(), MALFORMED, ""),
-        garbage([br#"{"data":{"a":""#, &[0xff, 0xfe][..], b"\"}}"].concat(), MALFORMED, "unicode"),
         garbage("[".repeat(1_000_000), MALFORMED, ""),
         garbage(format!(r#"{{"data":{}"#, "[".repeat(1_000_000)), MALFORMED, ""),
         garbage(format!(r#"{{"data":{}}}"#, r#"{"a":"#.repeat(200_000)), MALFORMED, ""),
-    ]
-}
-
-fn no_event() -> Vec<Garbage> {
-    let long = "quote.".repeat(50_000);
-    vec![
         garbage("{}", INVALID, "missing"),
-        garbage(without("event_id"), INVALID, "event_id: missing"),
-        garbage(without("event_type"), INVALID, "event_type: missing"),
-        garbage(without("tenant_id"), INVALID, "tenant_id: missing"),
-        garbage(without("timestamp"), INVALID, "timestamp: missing"),
-        garbage(without("data"), INVALID, "data: missing"),
-        garbage(with("event_id", json!(7)), INVALID, "event_id: not a string"),
-        garbage(with("event_id", json!("7")), INVALID, "event_id: "),
-        garbage(with("event_type", json!(["quote.closed"])), INVALID, "event_type: not a string"),
         garbage(with("event_type", json!("quote.reopened")), INVALID, "quote.reopened"),
-        garbage(with("event_type", json!("QUOTE.CLOSED")), INVALID, "event_type: "),
-        garbage(with("event_type", json!(long)), INVALID, "event_type: "),
-        garbage(with("tenant_id", json!({})), INVALID, "tenant_id: not a string"),
-        garbage(with("tenant_id", json!("acme")), INVALID, "tenant_id: "),
-        garbage(with("timestamp", json!(1_772_357_400)), INVALID, "timestamp: not a string"),
-        garbage(with("timestamp", json!("yesterday")), INVALID, "timestamp: "),
-        garbage(with("timestamp", json!("2026-03-01T09:30:00")), INVALID, "timestamp: "),
-        garbage(with("timestamp", json!("2026-02-30T09:30:00Z")), INVALID, "timestamp: "),
-        garbage(with("timestamp", json!("2026-03-01X09:30:00Z")), INVALID, "separated by T"),
+        garbage(with("event_type", json!("quote.".repeat(50_000))), INVALID, "event_type: "),
         garbage(with("timestamp", json!("2026-03-01T09:30:00+0000")), INVALID, "as in +00:00"),
-        garbage(with("data", json!([1])), INVALID, "data: not an object"),
-        garbage(with("data", json!("{}")), INVALID, "data: not an object"),
-        garbage(with("data", json!(null)), INVALID, "data: "),
-    ]
-}
-
-fn too_large() -> Vec<Garbage> {
-    let nested = format!("{}{}", r#"{"a":"#.repeat(170_000), format_args!("1{}", "}".repeat(170_000)));
-    let nested = Event::now(EventType::QuoteClosed, Uuid::new_v4()).with_data(nested);
-    vec![
         garbage(with_data_of(256 * 1024 + 1).to_message(), TOO_LARGE, "262145 bytes, the limit is 262144"),
-        garbage(nested.to_message(), TOO_LARGE, "limit"),
+        garbage(deep.to_message(), TOO_LARGE, "limit"),
     ]
-}
-
-#[test]
-fn ingest_and_the_schema_agree_on_what_is_an_event() {
-    let schema = schema("event");
-    for good in [
-        good().to_string(),
-        with("timestamp", json!("2026-03-01T09:30:00.123456789+05:45")),
-        with("timestamp", json!("2026-03-01t09:30:00z")),
-        with("timestamp", json!("2024-02-29T23:59:59-12:00")),
-        with("event_id", json!(Uuid::new_v4().to_string().to_uppercase())),
-        with("event_id", json!(Uuid::nil())),
-        with("data", json!({})),
-        with("more", json!([null])),
-    ] {
-        assert_fits(&schema, good.as_bytes());
-        assert!(domain::Event::parse(good.as_bytes(), 1000).is_ok(), "{good}");
-    }
-    for Garbage { body, .. } in no_event() {
-        let message: Value = serde_json::from_slice(&body).unwrap();
-        assert!(!schema.is_valid(&message), "{message}");
-    }
-}
-
-#[test]
-fn jobs_and_envelopes_have_no_further_members() {
-    let job = json!({"v": 1, "delivery_id": Uuid::new_v4(), "attempt": 1});
-    let envelope = json!({"event_type": "quote.closed", "tenant_id": Uuid::new_v4(), "timestamp": "2026-03-01T09:30:00Z", "data": {}});
-    for (schema, good) in [(schema("job"), job), (schema("envelope"), envelope)] {
-        assert!(schema.is_valid(&good), "{good}");
-        for member in good.as_object().unwrap().keys() {
-            let mut bad = good.clone();
-            bad.as_object_mut().unwrap().remove(member);
-            assert!(!schema.is_valid(&bad), "without {member}");
-            bad[member] = json!([]);
-            assert!(!schema.is_valid(&bad), "{bad}");
-        }
-        let mut more = good.clone();
-        more["secret"] = json!("whsec_");
-        assert!(!schema.is_valid(&more));
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,7 +154,7 @@ async fn garbage_among_good_events_is_parked_with_its_reason_and_the_good_ones_a
     system.start(Service::Dispatcher).await;
     let receiver = Receiver::start(&system.ca, always(200));
     system.admin(tenant).await.create(&receiver.url("/hook"), &["quote.closed"]).await;
-    let mut garbage: Vec<_> = [no_json(), no_event(), too_large()].into_iter().flatten().collect();
+    let mut garbage = all_garbage();
     let mut good = Vec::new();
     for Garbage { body, .. } in &garbage {
         broker.publish_raw("quote.accepted", body).await;

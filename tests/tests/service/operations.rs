@@ -83,7 +83,7 @@ async fn migrations_at_the_same_time_apply_once_and_nothing_works_before() {
         system.wait_for_locked_out(1).await;
         let all = "SELECT count(*) FROM pg_stat_activity \
                        WHERE datname = current_database() AND application_name = 'webhookctl'";
-        until("all four are there", SOON, || async { system.count(all).await == 4 }).await;
+        system.until_count(all, 4, SOON).await;
         drop(hold);
     };
     let (one, two, three, four, ()) = tokio::join!(migrate(), migrate(), migrate(), migrate(), release);

@@ -9,7 +9,7 @@ use end_to_end::{
     history,
     receiver::{Receiver, Reply, always, behaviour},
     system::{Options, Service, System, TestSystem},
-    wait::{SOON, eventually, until},
+    wait::{SOON, eventually},
 };
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
@@ -129,8 +129,7 @@ async fn of_a_tenant_and_a_time(system: &System, tenant: Uuid, webhook: &str) {
 }
 
 async fn all_have_ended(system: &System, recoveries: i64) {
-    let ended = "SELECT count(*) FROM recoveries WHERE finished_at IS NOT NULL";
-    until("the recoveries end", SOON, || async { system.count(ended).await == recoveries }).await;
+    system.until_count("SELECT count(*) FROM recoveries WHERE finished_at IS NOT NULL", recoveries, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,7 @@ use end_to_end::{
     outsider::text_header,
     processes::Process,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, Subscriber, System, TestSystem, metric, wait_ready},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric, wait_ready},
     wait::{SOON, eventually, until},
 };
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn dead(system: &System) -> u32 {
 /// Waits until all deliveries of a webhook have succeeded.
 async fn wait_succeeded(system: &System, webhook: &str, count: i64) {
     let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'succeeded'");
-    until("all innocent deliveries succeed", LONG, || async { system.count(&done).await == count }).await;
+    system.until_count(&done, count, LONG).await;
 }
 
 /// Starts dispatchers until `jobs` jobs are parked. Returns how many died, and the process that lives. Their dead letters
@@ -79,8 +79,7 @@ async fn poison_jobs_of_one_message_are_put_aside_one_by_one() {
 
     let (deaths, survivor) = until_put_aside(&system, 2, POISON_DEATHS + MAX_FURTHER_DEATHS).await;
     println!("put aside after {deaths} deaths");
-    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    until("the innocent succeed", LONG, || async { system.count(done).await == INNOCENT as i64 }).await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", INNOCENT as i64, LONG).await;
     let parked = "SELECT count(*) FROM suspect_jobs WHERE dead_reason = 'poison'";
     assert_eq!(system.count(parked).await, 2);
     wait_ready(survivor.ops).await;
@@ -101,10 +100,7 @@ async fn a_job_that_crashes_its_dispatcher_is_put_aside_and_those_in_its_company
     events.insert(INNOCENT / 2, Event::now(EventType::QuoteAccepted, tenant));
     system.upstream.publish(&events).await;
     let stored = i64::try_from(events.len()).unwrap();
-    until("all deliveries are stored", LONG, || async {
-        system.count("SELECT count(*) FROM deliveries").await == stored
-    })
-    .await;
+    system.until_count("SELECT count(*) FROM deliveries", stored, LONG).await;
 
     let (deaths, survivor) = until_put_aside(&system, 1, POISON_DEATHS).await;
     wait_succeeded(&system, &innocent.id, i64::try_from(INNOCENT).unwrap()).await;
@@ -147,8 +143,7 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
     let Subscriber { tenant, receiver, webhook, .. } =
         system.subscriber(behaviour(|_, _| Reply::ok().after(Duration::from_millis(600)))).await;
     system.upstream.publish(&Event::closed(tenant, JOBS)).await;
-    let stored = "SELECT count(*) FROM deliveries";
-    until("all are stored", LONG, || async { system.count(stored).await == JOBS as i64 }).await;
+    system.until_count("SELECT count(*) FROM deliveries", JOBS as i64, LONG).await;
     for _ in 0..5 {
         let before = receiver.arrived();
         system.start(Service::Dispatcher).await;
@@ -161,7 +156,7 @@ async fn no_job_of_a_backlog_is_a_suspect_after_graceful_restarts() {
     wait_succeeded(&system, &webhook, JOBS as i64).await;
     let held = r#"webhooks_jobs_held_total{reason="suspect"}"#;
     assert_eq!(metric(ops, held).await, 0.0, "none waits for its turn");
-    until("no note is left", SOON, || async { system.count("SELECT count(*) FROM suspect_jobs").await == 0 }).await;
+    system.until_count("SELECT count(*) FROM suspect_jobs", 0, SOON).await;
     assert_eq!((receiver.arrived(), dead(&system).await), (JOBS, 0));
 }
 
@@ -175,10 +170,7 @@ async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
     wait_succeeded(&system, &fine, 10).await;
     until("the others are put aside", SOON, || async { dead(&system).await == 10 }).await;
     assert_eq!(metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#).await, 10.0);
-    until("nothing is under way", SOON, || async {
-        metric(dispatcher.ops, "webhooks_attempts_in_flight").await == 0.0
-    })
-    .await;
+    until_metric(dispatcher.ops, "webhooks_attempts_in_flight", 0.0, SOON).await;
     let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE dead_reason = 'panicked'").await;
     assert_eq!(parked, 10);
     assert_eq!(dispatcher.terminate().await.code(), Some(0));
@@ -195,8 +187,7 @@ async fn an_event_at_which_ingest_panics_is_rejected_and_the_others_of_its_batch
     drop(events.splice(FINE / 2..FINE / 2, bad.clone()));
     system.upstream.publish(&events).await;
     let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
-    let stored = "SELECT count(*) FROM deliveries";
-    until("the others are stored", LONG, || async { system.count(stored).await == FINE as i64 }).await;
+    system.until_count("SELECT count(*) FROM deliveries", FINE as i64, LONG).await;
     let rejected = system.names.rejected();
     system.upstream.wait_ready(&rejected, 2, SOON).await;
     let mut bodies = Vec::new();
@@ -232,7 +223,7 @@ async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_th
     let ingest = Process::start("event-ingest", &system.with(&[("WEBHOOKS_FAULT_PANIC", "oops")])).await;
     system.upstream.publish(&events).await;
     let stored = "SELECT count(*) FROM deliveries";
-    until("the other is stored", LONG, || async { system.count(stored).await == 1 }).await;
+    system.until_count(stored, 1, LONG).await;
     let rejected = system.names.rejected();
     until("ten are parked", LONG, || async { system.upstream.ready(&rejected).await >= 10 }).await;
     until("it says so", LONG, || async { ingest.logged().contains("ingest panics at more than 10 events a minute") })
@@ -245,7 +236,7 @@ async fn a_panic_at_many_events_parks_ten_a_minute_and_the_next_version_takes_th
 
     system.start(Service::Ingest).await;
     let all = i64::from(BAD - parked) + 1;
-    until("the next version stores them", LONG, || async { system.count(stored).await == all }).await;
+    system.until_count(stored, all, LONG).await;
     assert_eq!(system.upstream.ready(&rejected).await, parked);
 }
 
@@ -335,11 +326,8 @@ async fn a_delivery_whose_secret_does_not_open_is_due_later_by_the_ledger_too() 
         .await;
     let Subscriber { tenant, receiver, .. } = system.subscriber(always(200)).await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
-    until("the job is parked", SOON, || async {
-        let parked = metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#).await == 1.0;
-        parked && metric(ops, "webhooks_attempts_in_flight").await == 0.0
-    })
-    .await;
+    until_metric(ops, r#"webhooks_jobs_skipped_total{reason="sealed"}"#, 1.0, SOON).await;
+    until_metric(ops, "webhooks_attempts_in_flight", 0.0, SOON).await;
     let later = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND attempts = 0 \
                      AND next_attempt_at BETWEEN now() + interval '20 s' AND now() + interval '60 s'";
     assert_eq!(system.count(later).await, 1);
@@ -377,6 +365,6 @@ async fn a_webhook_that_is_paused_while_its_job_is_noted_gets_nothing() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     drop(lock);
     let held = r#"webhooks_jobs_held_total{reason="paused"}"#;
-    until("the job is held", SOON, || async { metric(dispatcher.ops, held).await == 1.0 }).await;
+    until_metric(dispatcher.ops, held, 1.0, SOON).await;
     assert_eq!(receiver.received().len(), 2);
 }

@@ -2,7 +2,6 @@
 mod jobs;
 mod overdue;
 mod pairs;
-mod queues;
 mod schedule;
 
 use std::time::{Duration, SystemTime};

@@ -162,9 +162,7 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     system.upstream.publish_raw("quote.closed", b"no event").await;
     system.upstream.publish_to(&system.names.exchange(), &system.names.main(), b"no job").await;
     for (outcome, count) in [("success", 1), ("status", 1), ("tls", 1), ("connect", 1)] {
-        let recorded = format!("SELECT count(*) FROM attempts WHERE outcome = '{outcome}'");
-        let what = format!("an attempt ends with {outcome}");
-        until(&what, SOON, async || system.count(&recorded).await == count).await;
+        system.until_count(&format!("SELECT count(*) FROM attempts WHERE outcome = '{outcome}'"), count, SOON).await;
     }
     for (queue, count) in [(system.names.rejected(), 1), (system.names.dead(), 1), (system.retry_queues().remove(0), 3)]
     {

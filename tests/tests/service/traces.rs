@@ -142,7 +142,6 @@ async fn an_event_that_cannot_be_stored_is_named_by_its_trace() {
     assert_eq!((&failed["span"]["traceparent"], &failed["level"]), (&TRACE.into(), &"WARN".into()), "{failed}");
 
     system.sql("DROP TRIGGER refuse ON events").await;
-    let all = "SELECT count(*) FROM events";
-    until("it is stored", SOON, || async { system.count(all).await == 1 }).await;
+    system.until_count("SELECT count(*) FROM events", 1, SOON).await;
     assert_eq!(stored(&system, event).await.as_deref(), Some(TRACE));
 }

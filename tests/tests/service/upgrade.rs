@@ -125,7 +125,7 @@ async fn services_run_and_start_on_the_next_versions_schema_and_the_next_version
     });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                  AND application_name = 'older' AND wait_event_type = 'Lock'";
-    until("one of them waits", SOON, || async { system.count(waits).await == 1 }).await;
+    system.until_count(waits, 1, SOON).await;
     assert!(migrating.iter().all(|one| !one.is_finished()));
     reader.batch_execute("COMMIT").await.unwrap();
     let mut applied = Vec::new();

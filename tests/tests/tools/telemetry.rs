@@ -6,8 +6,8 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
-    wait::{SOON, eventually, eventually_ok},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
+    wait::{SOON, eventually},
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio_util::sync::CancellationToken;
@@ -83,14 +83,6 @@ async fn assert_page(ops: SocketAddr) {
     assert!(ids.is_empty(), "{ids:?}");
 }
 
-async fn wait_for(ops: SocketAddr, name: &str, expected: f64) {
-    eventually_ok(SOON, async || {
-        let value = metric(ops, name).await;
-        if value == expected { Ok(()) } else { Err(format!("{name} is {value}, not {expected}")) }
-    })
-    .await;
-}
-
 /// Publishes three events that succeed, one of them twice, one that fails, one whose receiver is gone, one unwanted and
 /// one unusable; then three messages that are no due jobs, one that the broker could have parked, and one without a queue.
 async fn traffic(system: &System, dispatcher: SocketAddr) {
@@ -110,7 +102,7 @@ async fn traffic(system: &System, dispatcher: SocketAddr) {
     admin.send("BREW", "/api/v1/webhooks/", &[], "").await;
     let three: Vec<_> = (0..3).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect();
     system.upstream.publish(&three).await;
-    wait_for(dispatcher, "webhooks_attempts_in_flight", 3.0).await;
+    until_metric(dispatcher, "webhooks_attempts_in_flight", 3.0, SOON).await;
     gate.cancel();
     good.wait_for(3, SOON).await;
     system.upstream.publish(&three[..1]).await;
@@ -118,8 +110,8 @@ async fn traffic(system: &System, dispatcher: SocketAddr) {
     system.upstream.publish(&more.map(|(event_type, tenant)| Event::now(event_type, tenant))).await;
     system.upstream.publish(&[Event::now(EventType::QuoteClosed, Uuid::new_v4())]).await;
     system.upstream.publish_raw("quote.closed", b"no event").await;
-    wait_for(dispatcher, r#"webhooks_deliveries_finished_total{state="succeeded"}"#, 3.0).await;
-    wait_for(dispatcher, r#"webhooks_deliveries_finished_total{state="dropped"}"#, 2.0).await;
+    until_metric(dispatcher, r#"webhooks_deliveries_finished_total{state="succeeded"}"#, 3.0, SOON).await;
+    until_metric(dispatcher, r#"webhooks_deliveries_finished_total{state="dropped"}"#, 2.0, SOON).await;
     let done = good.received()[0].header("x-service-webhook-id").unwrap().to_owned();
     let (names, upstream) = (&system.names, &system.upstream);
     for id in [done, Uuid::now_v7().to_string(), "no id".to_owned()] {
@@ -189,15 +181,15 @@ async fn metrics_are_there_before_they_count_what_happens_under_labels_from_clos
         (dispatcher, r#"webhooks_ready_check{check="database"}"#, 1.0),
         (dispatcher, r#"webhooks_slots{lane="slow"}"#, 256.0),
     ] {
-        wait_for(ops, name, expected).await;
+        until_metric(ops, name, expected, SOON).await;
     }
     assert!(metric(dispatcher, "webhooks_ledger_read_batch_size_sum").await >= 19.0);
     let seconds = metric(dispatcher, "webhooks_first_attempt_delay_seconds_sum").await;
     assert!(seconds > 0.0 && seconds < 5.0 * SOON.as_secs_f64(), "{seconds}");
     let ages = now() - metric(dispatcher, "webhooks_last_success_timestamp_seconds").await;
     assert!((0.0..60.0).contains(&ages), "{ages}");
-    wait_for(ingest, "webhooks_partitions_ahead_days", 7.0).await;
-    wait_for(ingest, "webhooks_retention_behind_days", 0.0).await;
+    until_metric(ingest, "webhooks_partitions_ahead_days", 7.0, SOON).await;
+    until_metric(ingest, "webhooks_retention_behind_days", 0.0, SOON).await;
     assert!(metric(ingest, "webhooks_database_transaction_age").await > 0.0);
     assert!(metric(ingest, "webhooks_database_archive_age_seconds").await > 0.0);
     let calls = metric(ingest, r#"webhooks_ledger_call_seconds_count{call="store"}"#).await;
@@ -224,15 +216,15 @@ async fn the_delay_of_a_first_attempt_counts_from_acceptance_in_the_lane_where_i
     store(1).await;
     api.set_active(&webhook, false).await;
     let dispatcher = system.start(Service::Dispatcher).await;
-    wait_for(dispatcher, r#"webhooks_jobs_held_total{reason="paused"}"#, 1.0).await;
+    until_metric(dispatcher, r#"webhooks_jobs_held_total{reason="paused"}"#, 1.0, SOON).await;
     api.set_active(&webhook, true).await;
-    wait_for(dispatcher, &count("slow"), 1.0).await;
+    until_metric(dispatcher, &count("slow"), 1.0, SOON).await;
     assert_eq!(metric(dispatcher, &count("main")).await, 0.0, "a held job counts apart");
 
     let timestamp = (OffsetDateTime::now_utc() - time::Duration::HOUR).format(&Rfc3339).unwrap();
     let late = Event { timestamp, ..Event::now(EventType::QuoteClosed, tenant) };
     system.upstream.publish(&[late]).await;
-    wait_for(dispatcher, &count("main"), 1.0).await;
+    until_metric(dispatcher, &count("main"), 1.0, SOON).await;
     let seconds = metric(dispatcher, &delay("sum{", "main")).await;
     assert!(seconds < 60.0, "{seconds} s since the event's timestamp");
     let page = ask(dispatcher, "/metrics").await.text;
@@ -240,14 +232,14 @@ async fn the_delay_of_a_first_attempt_counts_from_acceptance_in_the_lane_where_i
 
     let operator = system.ledger_as("operator", 1);
     operator.brake_all("a test").await.unwrap();
-    wait_for(dispatcher, r#"webhooks_brake{reason="operator"}"#, 1.0).await;
+    until_metric(dispatcher, r#"webhooks_brake{reason="operator"}"#, 1.0, SOON).await;
     store(3).await;
     assert!(operator.brake_release(None).await.unwrap());
-    wait_for(dispatcher, &count("main"), 2.0).await;
+    until_metric(dispatcher, &count("main"), 2.0, SOON).await;
 
     system.sql("UPDATE webhooks SET secret_sealed = '\\x00'").await;
     store(4).await;
-    wait_for(dispatcher, &count("main"), 3.0).await;
+    until_metric(dispatcher, &count("main"), 3.0, SOON).await;
     let in_time = metric(dispatcher, &delay("bucket{le=\"30.0\",", "main")).await;
     assert_eq!(in_time, 2.0, "the attempt that waits for a key is late already");
 }

@@ -205,6 +205,7 @@ async fn unknown_paths_and_malformed_ids_are_not_found() {
         "/api/v1/webhooks//",
         "/api/v1/webhooks/no-id/",
         "/api/v1/events/no-id/",
+        "/api/v1/schemas/other.schema.json",
         "//",
     ] {
         assert_eq!(ask(Method::GET, path, &[ADMIN_COOKIE], "").await.code(), (404, "not_found"), "{path}");

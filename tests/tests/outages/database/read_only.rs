@@ -69,8 +69,7 @@ async fn a_read_only_database_is_not_ready_its_connections_are_closed_and_nothin
         wait_ready(*ops).await;
     }
     receiver.wait_for(EVENTS * 2, LONG).await;
-    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    until("all are recorded", LONG, || async { system.count(done).await == 2 * EVENTS as i64 }).await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", 2 * EVENTS as i64, LONG).await;
     until("somebody leads again", LONG, || async {
         end_to_end::system::metric(services[1], "webhooks_maintenance_leader").await > 0.0
     })

@@ -131,8 +131,10 @@ impl Tenant {
     async fn undelivered(&self, webhook: &str) -> Undelivered {
         let mut found = Undelivered::default();
         for state in ["cancelled", "dropped", "skipped"] {
-            for (delivery, event) in self.listed(webhook, state).await {
-                if self.program.lock().unwrap().deliveries.contains(&delivery) {
+            let log = format!("/api/v1/webhooks/{webhook}/deliveries/");
+            for delivery in self.admin.whole(&log, &format!("limit=100&state={state}")).await {
+                let event = delivery["event_id"].as_str().unwrap().parse().unwrap();
+                if self.program.lock().unwrap().deliveries.contains(delivery["id"].as_str().unwrap()) {
                     found.processed.insert(event);
                 } else {
                     found.events.push(self.events.lock().unwrap()[&event].clone());
@@ -140,19 +142,6 @@ impl Tenant {
             }
         }
         found
-    }
-
-    /// The deliveries of a webhook in a state: their ids and events.
-    async fn listed(&self, webhook: &str, state: &str) -> Vec<(String, Uuid)> {
-        let (mut listed, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let page = self.admin.log(webhook, &format!("limit=100&state={state}{cursor}")).await;
-            let text = |one: &serde_json::Value, name: &str| one[name].as_str().unwrap().to_owned();
-            let rows = page["data"].as_array().unwrap().iter();
-            listed.extend(rows.map(|one| (text(one, "id"), text(one, "event_id").parse().unwrap())));
-            let Some(next) = page["next_cursor"].as_str() else { return listed };
-            cursor = format!("&cursor={next}");
-        }
     }
 }
 
@@ -164,7 +153,7 @@ async fn all_stored(servers: &PrivateServers, system: &System) {
 
 /// Waits until a statement counts `wanted` rows.
 async fn counted(system: &System, wanted: i64, statement: &str) {
-    until(statement, LONG, || async { system.count(statement).await == wanted }).await;
+    system.until_count(statement, wanted, LONG).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use end_to_end::{
     processes::Process,
     receiver::{Receiver, always},
     servers::PrivateServers,
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
     wait::{SOON, until},
 };
 use uuid::Uuid;
@@ -141,7 +141,7 @@ async fn a_queue_that_answers_nothing_costs_no_connection_and_gets_no_copies() {
     system.upstream.publish_raw("quote.closed", b"no event").await;
     system.upstream.wait_ready(&rejected, 1, SOON).await;
     let shown = "webhooks_queue_depth{queue=\"rejected\"}";
-    until("its depth is shown", LONG, || async { metric(dispatcher.ops, shown).await == 1.0 }).await;
+    until_metric(dispatcher.ops, shown, 1.0, LONG).await;
     tell(&servers, &rejected, "suspend");
     for _ in 1..OTHERS {
         system.upstream.publish_raw("quote.closed", b"no event").await;

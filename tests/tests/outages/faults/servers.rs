@@ -71,7 +71,7 @@ impl Failing {
 
 async fn all_succeeded(system: &System, webhook: &str, count: usize) {
     let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}' AND state = 'succeeded'");
-    until("all have succeeded", LONG, || async { system.count(&done).await == count as i64 }).await;
+    system.until_count(&done, count as i64, LONG).await;
 }
 
 fn ids(receiver: &Receiver) -> HashSet<String> {
@@ -178,7 +178,7 @@ async fn killing_the_database_loses_nothing_and_every_process_comes_back_by_itse
     all_succeeded(&system, &webhook, HELD).await;
     assert_eq!(ids(&receiver).len(), HELD);
     let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM held_webhooks)";
-    until("nothing is held", LONG, || async { system.count(left).await == 0 }).await;
+    system.until_count(left, 0, LONG).await;
     let tally = storm.settle("database killed", &[&processes.dispatcher]).await;
     assert_eq!(tally.repeated, 0, "what was in flight is recorded when the database is back");
 }

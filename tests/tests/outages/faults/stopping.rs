@@ -1,11 +1,7 @@
 //! SIGTERM with work in flight.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     processes::{Process, with_api_address},
@@ -32,18 +28,12 @@ fn all_once(gate: &CancellationToken) -> Behaviour {
 /// A receiver of one event type, and events for it.
 async fn subscriber(system: &System, behaviour: Behaviour, events: usize) -> (Receiver, Vec<Event>) {
     let Subscriber { tenant, receiver, .. } = system.subscriber(behaviour).await;
-    (receiver, (0..events).map(|_| Event::now(EventType::QuoteClosed, tenant)).collect())
+    (receiver, Event::closed(tenant, events))
 }
 
 /// No attempt fails because the gate opens late.
 fn options() -> Options {
     Options { timeout: "40s", ..Options::default() }
-}
-
-fn with(system: &System, settings: &[(&str, &str)]) -> HashMap<String, String> {
-    let mut variables = system.variables.clone();
-    variables.extend(settings.iter().map(|(name, value)| (format!("WEBHOOKS__{name}"), (*value).to_owned())));
-    variables
 }
 
 /// Tells a process that cannot finish to stop, then opens `gate`. It must end in time, with exit code 0.
@@ -73,7 +63,7 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
     system.upstream.publish(&events).await;
     system.upstream.wait_ready(&system.names.main(), 300, LONG).await;
     let shares = [("DISPATCHER__WEBHOOK_SHARE", "1"), ("DISPATCHER__TENANT_SHARE", "1")];
-    let variables = with(&system, &[("DISPATCHER__MAX_IN_FLIGHT", "200"), shares[0], shares[1]]);
+    let variables = system.with(&[("DISPATCHER__MAX_IN_FLIGHT", "200"), shares[0], shares[1]]);
     let mut dispatcher = Process::start(DISPATCHER, &variables).await;
     receiver.wait_for(100, SOON).await;
     dispatcher.ask_to_stop();
@@ -106,7 +96,7 @@ async fn an_ingest_that_is_told_to_stop_finishes_what_it_began_and_leaves_the_re
     // A message for each job, so that they can be counted.
     let many = "1000000";
     let settings = [("INGEST__BATCH", "4"), ("INGEST__BATCH_ABOVE", many), ("INGEST__FLOOD", many)];
-    let variables = with(&system, &settings);
+    let variables = system.with(&settings);
     let ingest = Process::start(INGEST, &variables).await;
     let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
     until("ingest is in the middle", SOON, || async { stored().await > 100 }).await;
@@ -128,7 +118,7 @@ async fn an_ingest_that_is_told_to_stop_requeues_what_it_has_not_begun_while_it_
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
     let (_receiver, events) = subscriber(&system, always(200), EVENTS.try_into().unwrap()).await;
     let (proxy, url) = Proxy::before(&system.amqp_url);
-    let settings = with(&system, &[("BROKER__URL", &url), ("INGEST__BATCH", "4")]);
+    let settings = system.with(&[("BROKER__URL", &url), ("INGEST__BATCH", "4")]);
     let mut ingest = Process::start(INGEST, &settings).await;
     let stored = async || u32::try_from(system.count("SELECT count(*) FROM deliveries").await).unwrap();
     let queue = system.names.events();
@@ -155,7 +145,7 @@ async fn a_dispatcher_without_its_database_stops_in_time_and_acknowledges_nothin
     let gate = CancellationToken::new();
     let (receiver, events) = subscriber(&system, all_once(&gate), 20).await;
     let (proxy, url) = Proxy::before(&system.database_url);
-    let variables = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+    let variables = system.with(&[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
     let dispatcher = Process::start(DISPATCHER, &variables).await;
     system.upstream.publish(&events).await;
     receiver.wait_for(20, SOON).await;
@@ -173,7 +163,7 @@ async fn an_ingest_and_an_api_without_their_database_stop_in_time_and_acknowledg
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
     let (_receiver, events) = subscriber(&system, always(200), 50).await;
     let (proxy, url) = Proxy::before(&system.database_url);
-    let mut variables = with(&system, &[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+    let mut variables = system.with(&[("DATABASE__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
     let ingest = Process::start(INGEST, &variables).await;
     variables.extend(with_api_address(&system).await.remove_entry("WEBHOOKS__API__LISTEN"));
     let api = Process::start(API, &variables).await;
@@ -194,7 +184,7 @@ async fn a_dispatcher_whose_broker_is_frozen_stops_in_time_and_what_it_recorded_
     let gate = CancellationToken::new();
     let (receiver, events) = subscriber(&system, all_once(&gate), 20).await;
     let (proxy, url) = Proxy::before(&system.amqp_url);
-    let variables = with(&system, &[("BROKER__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
+    let variables = system.with(&[("BROKER__URL", &url), ("SHUTDOWN__DEADLINE", "4s")]);
     let dispatcher = Process::start(DISPATCHER, &variables).await;
     system.upstream.publish(&events).await;
     receiver.wait_for(20, SOON).await;

@@ -17,8 +17,7 @@ use end_to_end::{
     upstream::Upstream,
     wait::{SOON, eventually, until},
 };
-use tokio::{sync::Mutex, task::JoinHandle};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio::task::JoinHandle;
 
 use crate::faults::LONG;
 
@@ -36,7 +35,6 @@ pub(crate) struct Storm {
     webhooks: [Created; 2],
     events: Arc<Vec<Event>>,
     began: Instant,
-    ledger: Mutex<Option<Client>>,
 }
 
 /// How many events are published before the last ones: more than [`points`] reach.
@@ -86,7 +84,7 @@ impl Storm {
         };
         let events = Arc::new((0..EVENTS).map(event).collect());
         let system = Arc::clone(system);
-        Self { system, admin, steady, shaky, webhooks, events, began: Instant::now(), ledger: Mutex::default() }
+        Self { system, admin, steady, shaky, webhooks, events, began: Instant::now() }
     }
 
     /// Begins to publish all events but the last ones.
@@ -108,20 +106,9 @@ impl Storm {
         })
     }
 
-    /// Runs a statement over one connection. It is made anew only when it fails: logging in costs the most.
-    async fn sql(&self, statement: &str) -> Vec<Row> {
-        let mut kept = self.ledger.lock().await;
-        if kept.as_ref().is_none_or(Client::is_closed) {
-            let (client, connection) = tokio_postgres::connect(&self.system.database_url, NoTls).await.unwrap();
-            tokio::spawn(connection);
-            *kept = Some(client);
-        }
-        kept.as_ref().unwrap().query(statement, &[]).await.unwrap()
-    }
-
     /// One number from the ledger.
     pub(crate) async fn count(&self, statement: &str) -> usize {
-        usize::try_from(self.sql(statement).await[0].get::<_, i64>(0)).unwrap()
+        usize::try_from(self.system.count(statement).await).unwrap()
     }
 
     /// How many deliveries of these webhooks are stored.
@@ -157,7 +144,7 @@ impl Storm {
     }
 
     /// How many deliveries of these webhooks are not finished.
-    pub(crate) async fn unfinished(&self) -> usize {
+    async fn unfinished(&self) -> usize {
         self.expected() - self.count(&format!("{} AND state = 'succeeded'", self.deliveries())).await
     }
 
@@ -215,7 +202,7 @@ impl Storm {
             self.posts_by_delivery(&self.steady, steady, &all).await,
             self.posts_by_delivery(&self.shaky, shaky, &self.wanted_by_shaky()).await,
         ];
-        let rows = self.sql(
+        let rows = self.system.sql(
             "SELECT d.id::text, d.attempts, (SELECT count(*) FROM attempts AS a WHERE a.delivery_id = d.id) FROM deliveries AS d",
         );
         let rows = rows.await;
@@ -256,7 +243,7 @@ impl Storm {
         }
         assert_eq!(ids.keys().copied().collect::<HashSet<_>>(), *wanted, "the events that arrived");
         let in_ledger = format!("SELECT id::text FROM deliveries WHERE webhook_id = '{}'", webhook.id);
-        let in_ledger: HashSet<String> = self.sql(&in_ledger).await.iter().map(|row| row.get(0)).collect();
+        let in_ledger: HashSet<String> = self.system.sql(&in_ledger).await.iter().map(|row| row.get(0)).collect();
         assert_eq!(in_ledger, posts.keys().cloned().collect(), "the ids in the ledger");
         posts
     }

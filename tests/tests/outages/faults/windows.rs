@@ -9,7 +9,7 @@ use end_to_end::{
     processes::Process,
     proxy::{Mode, Proxy},
     receiver::{Behaviour, Receiver, Reply, behaviour, fails_then_succeeds},
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, until_metric},
     wait::{SOON, until},
 };
 use lapin::options::BasicGetOptions;
@@ -40,7 +40,7 @@ async fn succeeded(system: &System, receiver: &Receiver, attempts: i64) {
 }
 
 async fn wait_for_count(system: &System, expected: i64, statement: &str) {
-    until(statement, SOON, || async { system.count(statement).await == expected }).await;
+    system.until_count(statement, expected, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,7 +189,7 @@ async fn a_job_whose_message_is_lost_before_its_secret_is_opened_is_not_attempte
     system.upstream.wait_ready(&main, 1, LONG).await;
     drop(lock);
     let lost = r#"webhooks_jobs_skipped_total{reason="message_lost"}"#;
-    until("the job is left to its next message", SOON, || async { metric(dispatcher.ops, lost).await == 1.0 }).await;
+    until_metric(dispatcher.ops, lost, 1.0, SOON).await;
     assert_eq!(receiver.arrived(), 0);
     proxy.set(Mode::Pass);
     receiver.wait_for(1, LONG).await;

@@ -11,7 +11,7 @@ use end_to_end::{
     receiver::{Receiver, Reply, behaviour},
     servers::{PrivateServers, Server},
     system::{Options, Service, System, TestSystem},
-    wait::{eventually, until},
+    wait::eventually,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -62,8 +62,7 @@ async fn when_the_broker_loses_its_disk_in_the_middle_of_3000_deliveries_all_arr
     note("a third has failed twice");
     system.stop(Service::Dispatcher).await;
     system.upstream.publish(&numbered(2 * THIRD..ALL)).await;
-    let stored = "SELECT count(*) FROM deliveries";
-    until("all are stored", LONG, || async { system.count(stored).await == ALL as i64 }).await;
+    system.until_count("SELECT count(*) FROM deliveries", ALL as i64, LONG).await;
     for service in [Service::Ingest, Service::Api] {
         system.stop(service).await;
     }

@@ -81,8 +81,7 @@ async fn dispatchers_that_come_back_after_two_hours_get_no_job_twice() {
     let system = TestSystem::prepared(with_grace("10s")).await;
     let (tenant, receiver, ingest) = without_dispatchers(&system).await;
     system.upstream.publish(&Event::closed(tenant, JOBS)).await;
-    let stored = "SELECT count(*) FROM deliveries";
-    until("all are stored", LONG, || async { system.count(stored).await == JOBS as i64 }).await;
+    system.until_count("SELECT count(*) FROM deliveries", JOBS as i64, LONG).await;
     system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
     system.sql(HOURS_LATER).await;
     more_passes(ingest, "done", 120.0).await;

@@ -8,7 +8,7 @@ use end_to_end::{
     processes::Process,
     receiver::{Receiver, always},
     system::{Options, Subscriber, TestSystem, metric, wait_ready},
-    wait::{SOON, until},
+    wait::SOON,
 };
 use uuid::Uuid;
 
@@ -68,7 +68,7 @@ async fn an_attempt_without_a_descriptor_is_made_a_minute_later_and_not_counted(
                        AND next_attempt_at BETWEEN now() + interval '30 seconds' AND now() + interval '60 seconds'";
     let retry = system.names.retry(Duration::from_secs(60));
     let wait = async || {
-        until("both wait for a minute", SOON, || async { system.count(waiting).await == 2 }).await;
+        system.until_count(waiting, 2, SOON).await;
         system.upstream.wait_ready(&retry, 2, SOON).await;
     };
     // As if the minute had passed.
@@ -84,8 +84,7 @@ async fn an_attempt_without_a_descriptor_is_made_a_minute_later_and_not_counted(
     limit(&dispatcher, soft);
     come_again().await;
     receiver.wait_for(4, SOON).await;
-    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 1";
-    until("all succeed at once", SOON, || async { system.count(done).await == 4 }).await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 1", 4, SOON).await;
     let skipped = r#"webhooks_jobs_skipped_total{reason="no_descriptor"}"#;
     assert_eq!(metric(dispatcher.ops, skipped).await, 4.0);
     assert_eq!(metric(dispatcher.ops, "webhooks_brake{").await, 0.0);

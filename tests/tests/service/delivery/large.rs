@@ -5,7 +5,7 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, Service, Subscriber, System, TestSystem},
-    wait::{SOON, until},
+    wait::SOON,
 };
 use ledger::NewEvent;
 use uuid::Uuid;
@@ -43,8 +43,7 @@ async fn a_batch_whose_fan_out_is_too_large_for_one_statement_is_stored_in_sever
     settled(&system, ingest, 101).await;
     assert_eq!((judged(ingest, "accepted").await, judged(ingest, "unwanted").await), (100.0, 1.0));
     receiver.wait_for(1_000, LONG).await;
-    until("each is attempted once", SOON, || async { system.count("SELECT count(*) FROM attempts").await == 1_000 })
-        .await;
+    system.until_count("SELECT count(*) FROM attempts", 1_000, SOON).await;
     assert_eq!(receiver.received().len(), 1_000);
 }
 
@@ -89,7 +88,7 @@ async fn untried_deliveries_of_a_crowded_millisecond_are_found_by_their_ids() {
         let left = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND datname = current_database()"
         );
-        until("its connection has ended, and counted", SOON, || async { system.count(&left).await == 0 }).await;
+        system.until_count(&left, 0, SOON).await;
     };
     ended("crowd").await;
     let before = system.count(fetched).await;

@@ -75,7 +75,7 @@ pub(super) async fn reads(system: &System, call: impl AsyncFnOnce(&Ledger)) -> (
     call(&ledger).await;
     drop(ledger);
     let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'");
-    until("its connection has ended, and counted", SOON, || async { system.count(&gone).await == 0 }).await;
+    system.until_count(&gone, 0, SOON).await;
     (read(system).await - before.0, index_pages(system).await - before.1)
 }
 
@@ -111,7 +111,7 @@ async fn a_batch_planned_while_the_ledger_was_empty_reads_its_own_rows_only() {
     drop(ledger);
     let gone =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plans' AND datname = current_database()";
-    until("its connection has ended, and counted", SOON, || async { system.count(gone).await == 0 }).await;
+    system.until_count(gone, 0, SOON).await;
     let read = read(&system).await - before;
     println!("{read} rows were read for a batch of {BATCH} among {DELIVERIES}");
     assert!(read >= 3 * i64::from(BATCH), "{read} rows were read: deliveries, webhooks and events at least");

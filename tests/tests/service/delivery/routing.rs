@@ -6,10 +6,9 @@ use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always, verify},
-    system::{Options, Service, Subscriber, TestSystem},
+    system::{Options, Subscriber, TestSystem},
 };
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::delivery::{ended, judged, settled, start_all};
 
@@ -97,32 +96,6 @@ async fn one_event_id_as_two_types_is_two_events_together_or_apart_and_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_nobody_wants_is_acknowledged_counted_and_not_stored() {
-    let system = TestSystem::prepared(Options::default()).await;
-    let ingest = start_all(&system).await;
-    let (tenant, stranger) = (Uuid::new_v4(), Uuid::new_v4());
-    let receiver = Receiver::start(&system.ca, always(200));
-    system.admin(tenant).await.create(&receiver.url("/"), &["quote.closed"]).await;
-    let mut events = Vec::new();
-    // Among wanted events: of a batch of both kinds, only the wanted ones may be stored.
-    for _ in 0..20 {
-        events.push(Event::now(EventType::QuoteAccepted, tenant));
-        events.push(Event::now(EventType::QuoteClosed, tenant));
-        events.push(Event::now(EventType::QuoteClosed, stranger));
-    }
-    system.upstream.publish(&events).await;
-    settled(&system, ingest, 60).await;
-    assert_eq!((judged(ingest, "unwanted").await, judged(ingest, "accepted").await), (40.0, 20.0));
-    assert_eq!(system.count("SELECT count(*) FROM events").await, 20);
-    assert_eq!(system.count("SELECT count(*) FROM deliveries").await, 20);
-    // An unacknowledged message returns to the queue when its consumer stops.
-    system.stop(Service::Ingest).await;
-    assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
-    assert_eq!(system.upstream.ready(&system.names.rejected()).await, 0);
-    assert_eq!(by_path(&receiver), counts([("/", 20)]));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_change_of_subscriptions_holds_from_the_next_event_on() {
     let system = TestSystem::shared().await;
     // Wants each event, so each is stored.
@@ -154,37 +127,6 @@ async fn each_change_of_subscriptions_holds_from_the_next_event_on() {
     assert_eq!(got().await, "");
     assert_eq!(api.patch(&two, &json!({"is_active": true})).await.status, 200);
     assert_eq!(got().await, "/two");
-}
-
-/// A publisher may give one event id to two tenants, as for a document between them. The service must not mix them up.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_tenants_events_with_the_same_id_and_time_reach_each_tenant_with_its_own_data() {
-    let system = TestSystem::shared().await;
-    let tenants = [Uuid::new_v4(), Uuid::new_v4()];
-    let receiver = Receiver::start(&system.ca, always(200));
-    for tenant in tenants {
-        let url = receiver.url(&format!("/{tenant}"));
-        system.admin(tenant).await.create(&url, &["quote.closed"]).await;
-    }
-    let of = |tenant: Uuid, event: &Event| {
-        Event { tenant, ..event.clone() }.with_data(format!("{{\"secret_of\":\"{tenant}\"}}"))
-    };
-    let event = Event::now(EventType::QuoteClosed, tenants[0]);
-    system.upstream.publish(&[of(tenants[0], &event)]).await;
-    ended(&system, &tenants, 1).await;
-    system.upstream.publish(&[of(tenants[1], &event)]).await;
-    ended(&system, &tenants, 2).await;
-    let batch: Vec<_> = (0..20).map(|_| Event::now(EventType::QuoteClosed, tenants[0])).collect();
-    let batch: Vec<_> = batch.iter().flat_map(|event| tenants.map(|tenant| of(tenant, event))).collect();
-    system.upstream.publish(&batch).await;
-    ended(&system, &tenants, 42).await;
-    for one in receiver.received() {
-        let body: Value = serde_json::from_slice(&one.body).unwrap();
-        assert_eq!(one.path, format!("/{}", body["tenant_id"].as_str().unwrap()));
-        assert_eq!(one.path, format!("/{}", body["data"]["secret_of"].as_str().unwrap()));
-    }
-    let paths = tenants.map(|tenant| format!("/{tenant}"));
-    assert_eq!(by_path(&receiver), counts([(&paths[0], 21), (&paths[1], 21)]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,10 +5,10 @@ use domain::{DeliveryId, EventType, Job, WebhookId};
 use end_to_end::{
     events::Event,
     receiver::always,
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
     wait::until,
 };
-use ledger::{NewEvent, Stored};
+use ledger::{NewEvent, Stored, StoredBody};
 use uuid::Uuid;
 
 use crate::delivery::{LONG, ended, judged, start_all};
@@ -92,6 +92,8 @@ async fn the_ledger_derives_the_ids_that_the_specification_names_and_says_what_n
     let mut again = ledger.events_store(&events).await.unwrap();
     again.unwanted.sort_unstable();
     assert_eq!(again, Stored { unwanted, ..Stored::default() });
+    let stored = system.count("SELECT count(*) FROM events").await;
+    assert_eq!(stored, i64::try_from(wanted.len()).unwrap(), "of a batch, only what somebody wants");
 }
 
 /// All have one id and one moment: they differ in their tenant or type.
@@ -111,6 +113,8 @@ async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_deliver
     let events: Vec<_> = tenants
         .iter()
         .flat_map(|tenant| types.map(|event_type| NewEvent { event_type, tenant: (*tenant).into(), ..same.clone() }))
+        .enumerate()
+        .map(|(number, event)| NewEvent { body: format!("{{\"number\":{number}}}").into(), ..event })
         .collect();
     let (first, second) = (system.admin(tenants[0]).await, system.admin(tenants[1]).await);
     for (api, event_type, event) in [(&first, types[1], 1), (&second, types[1], 4), (&second, types[2], 5)] {
@@ -132,6 +136,12 @@ async fn of_events_with_one_id_and_moment_the_ledger_says_which_one_each_deliver
     untried.sort_unstable();
     deliveries.insert(1, (4, before.deliveries[0].1));
     assert_eq!(untried, deliveries);
+    for (number, delivery) in deliveries {
+        let loaded = ledger.deliveries_load(&[delivery]).await.unwrap().remove(0).unwrap();
+        let body = &events[number].body;
+        assert!(matches!(loaded.body, StoredBody::Here(here) if here == *body), "{number}");
+        assert_eq!(ledger.body_load(delivery).await.unwrap().as_ref(), Some(body));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,17 +204,16 @@ async fn events_with_one_id_and_moment_are_judged_and_routed_by_their_tenants_an
     ]);
     system.upstream.publish(&events).await;
     let ingest = system.start(Service::Ingest).await;
-    until("all are judged", LONG, || async {
-        metric(ingest, "webhooks_ingest_events_total").await == events.len() as f64
-    })
-    .await;
+    until_metric(ingest, "webhooks_ingest_events_total", events.len() as f64, LONG).await;
     let accepted = (OTHERS + 2) as f64;
     for (outcome, count) in [("accepted", accepted), ("duplicate", 1.0), ("unwanted", 2.0)] {
         assert_eq!(judged(ingest, outcome).await, count, "{outcome}");
     }
     // What is acknowledged was confirmed before.
     system.stop(Service::Ingest).await;
-    assert_eq!(system.upstream.ready(&system.names.events()).await, 0);
+    for queue in [system.names.events(), system.names.rejected()] {
+        assert_eq!(system.upstream.ready(&queue).await, 0, "{queue}");
+    }
     // The flood may begin with its second batch.
     let (main, bulk) = (jobs(&system, &system.names.main()).await, jobs(&system, &system.names.bulk()).await);
     assert_eq!(main.len() + bulk.len(), OTHERS + 2);

@@ -4,7 +4,7 @@ use end_to_end::{
     outsider::connect_any,
     proxy::{Mode, Proxy},
     receiver::{Receiver, always},
-    system::{Options, Service, System, TestSystem, metric},
+    system::{Options, Service, System, TestSystem, metric, until_metric},
     wait::until,
 };
 use lapin::{
@@ -41,8 +41,7 @@ async fn a_flood_waits_behind_itself_and_another_tenants_jobs_do_not() {
         system.admin(tenant).await.create(&receiver.url(path), &["quote.closed"]).await;
     }
     let stored = async |deliveries: usize| {
-        let count = "SELECT count(*) FROM deliveries";
-        until("all events are stored", LONG, || async { system.count(count).await == deliveries as i64 }).await;
+        system.until_count("SELECT count(*) FROM deliveries", deliveries as i64, LONG).await;
         system.upstream.wait_ready(&system.names.events(), 0, LONG).await;
     };
     system.upstream.publish(&events(many, MANY)).await;
@@ -73,7 +72,7 @@ async fn the_retries_of_a_flood_take_its_lane_and_are_made_once() {
     system.admin(tenant).await.create(&failing.url("/"), &["quote.closed"]).await;
     system.upstream.publish(&events(tenant, MANY)).await;
     let dropped = r#"webhooks_deliveries_finished_total{state="dropped"}"#;
-    until("all are dropped", LONG, || async { metric(ops, dropped).await == MANY as f64 }).await;
+    until_metric(ops, dropped, MANY as f64, LONG).await;
     assert_eq!(failing.received().len(), 2 * MANY);
     let moved = metric(ops, "webhooks_jobs_moved_to_bulk_lane_total").await;
     println!("{moved} of {MANY} retries were moved");
@@ -110,11 +109,11 @@ async fn a_message_counts_as_moved_once_it_is_in_the_bulk_lane() {
     proxy.set(Mode::HoldRequests("(publish)"));
     publish_marked(&system, MESSAGES as usize).await;
     let held = r#"webhooks_consumer_unacknowledged{queue="deliveries"}"#;
-    until("the dispatcher has all", LONG, || async { metric(ops, held).await == f64::from(MESSAGES) }).await;
+    until_metric(ops, held, f64::from(MESSAGES), LONG).await;
     assert_eq!(moved().await, 0.0);
     proxy.set(Mode::Refuse);
     system.upstream.wait_ready(&system.names.main(), MESSAGES, LONG).await;
-    until("it has none", LONG, || async { metric(ops, held).await == 0.0 }).await;
+    until_metric(ops, held, 0.0, LONG).await;
     assert_eq!(moved().await, 0.0, "none was moved");
     proxy.set(Mode::Pass);
     system.upstream.wait_ready(&system.names.dead(), MESSAGES, LONG).await;

@@ -18,7 +18,7 @@ use crate::isolation::{LONG, answering_after, events, hanging, now_and_then_slow
 
 async fn nothing_is_held(system: &System) {
     let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM held_webhooks) + (SELECT count(*) FROM promised_jobs)";
-    until("nothing is held", LONG, || async { system.count(left).await == 0 }).await;
+    system.until_count(left, 0, LONG).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +57,7 @@ async fn every_job_that_was_held_ends_in_exactly_one_attempt() {
     receiver.behave(always(200));
     receiver.wait_for(EVENTS, LONG).await;
     let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);
-    until("all have succeeded", LONG, || async { system.count(&done).await == i64::try_from(EVENTS).unwrap() }).await;
+    system.until_count(&done, i64::try_from(EVENTS).unwrap(), LONG).await;
     eventually("nothing is under way", SOON, || async {
         for ops in dispatchers {
             if metric(ops, "webhooks_attempts_in_flight").await > 0.0 {
@@ -131,11 +131,10 @@ async fn a_paused_webhook_keeps_what_was_held_and_a_deleted_one_cancels_it() {
     }
     admin.delete(&format!("/api/v1/webhooks/{}/", deleted.id)).await;
     system.start(Service::Dispatcher).await;
-    let rows = "SELECT count(*) FROM held_webhooks";
-    until("both were looked at", SOON, || async { system.count(rows).await == 0 }).await;
+    system.until_count("SELECT count(*) FROM held_webhooks", 0, SOON).await;
     let cancelled =
         format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'cancelled'", deleted.id);
-    until("all are cancelled", SOON, || async { system.count(&cancelled).await == 20 }).await;
+    system.until_count(&cancelled, 20, SOON).await;
     assert_eq!(system.count("SELECT count(*) FROM held_jobs").await, 20, "of the paused one");
     assert!(receiver.received().is_empty());
     admin.set_active(&paused.id, true).await;

@@ -36,7 +36,7 @@ async fn killing_a_dispatcher_while_it_holds_jobs_loses_none() {
     }
     receiver.behave(always(200));
     let done = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND state = 'succeeded'", webhook.id);
-    until("all have succeeded", LONG, || async { system.count(&done).await == i64::try_from(EVENTS).unwrap() }).await;
+    system.until_count(&done, i64::try_from(EVENTS).unwrap(), LONG).await;
     assert_eq!(system.count("SELECT count(*) FROM attempts").await, i64::try_from(EVENTS).unwrap());
     let mut posts = HashMap::new();
     for one in receiver.received() {

@@ -78,10 +78,7 @@ async fn measure(body: usize, least: usize, most: usize) {
     system.upstream.publish(&large).await;
     let jobs = TENANTS * WEBHOOKS * 4;
     let stored = i64::try_from(jobs).unwrap();
-    until("all deliveries are stored", LONG, || async {
-        system.count("SELECT count(*) FROM deliveries").await == stored
-    })
-    .await;
+    system.until_count("SELECT count(*) FROM deliveries", stored, LONG).await;
 
     let dispatcher = Process::start("dispatcher", &system.variables).await;
     until("so many attempts are under way", LONG, || async { hangs.arrived() >= least }).await;

@@ -9,7 +9,7 @@ use end_to_end::{
 };
 use uuid::Uuid;
 
-use crate::isolation::{LONG, events, hanging, options, recorded};
+use crate::isolation::{LONG, events, options};
 
 const HELD: &str = "webhooks_jobs_held_total";
 
@@ -26,77 +26,71 @@ async fn steadily(system: &System, tenant: Uuid, receiver: &Receiver) -> Duratio
     began.elapsed()
 }
 
+/// Tenants with a receiver that hangs, beside a healthy one.
+struct Hanging {
+    tenants: usize,
+    webhooks: usize,
+    /// The events of each tenant.
+    events: usize,
+    /// The slots of the main and of the slow lane.
+    slots: (usize, usize),
+    /// The most requests that the receiver may get: their shares of the main lane, of the long places and of the slow lane.
+    most: usize,
+    /// The least number of their jobs that wait in the ledger.
+    held: i64,
+    /// The healthy receiver has answered quickly before.
+    is_known: bool,
+}
+
+async fn holds_up_nobody(hanging: Hanging) {
+    let Hanging { tenants, webhooks, events: of_each, slots: (main, slow), most, held, is_known } = hanging;
+    let system = TestSystem::serving(options(main, slow), [Service::Api, Service::Ingest]).await;
+    let ops = system.start(Service::Dispatcher).await;
+    let (hangs, answers) = (super::hanging(&system), Receiver::start(&system.ca, always(200)));
+    let healthy = Uuid::new_v4();
+    system.admin(healthy).await.create(&answers.url("/hook"), &["quote.closed"]).await;
+    let mut of_hanging = Vec::new();
+    for tenant in 0..tenants {
+        let (id, admin) = system.tenant().await;
+        for webhook in 0..webhooks {
+            admin.create(&hangs.url(&format!("/{tenant}/{webhook}")), &["quote.closed"]).await;
+        }
+        of_hanging.extend(events(id, of_each));
+    }
+    if is_known {
+        println!("a steady healthy tenant: {:?} alone", steadily(&system, healthy, &answers).await);
+    }
+    system.upstream.publish(&of_hanging).await;
+    hangs.wait_for((4 * tenants * webhooks).min(16), SOON).await;
+    let beside = steadily(&system, healthy, &answers).await;
+    println!("a steady healthy tenant: {beside:?} beside {tenants} tenants that hang");
+
+    let ended = "SELECT count(*) FROM attempts WHERE outcome <> 'success'";
+    assert_eq!(system.count(ended).await, 0, "no hanging attempt has ended yet");
+    assert!(metric(ops, HELD).await >= 100.0);
+    let waiting = system.count("SELECT count(*) FROM held_jobs WHERE reason = 'slow'").await;
+    assert!(waiting >= held, "{waiting} wait in the ledger");
+    let posts = hangs.received().len();
+    assert!(posts <= most, "{posts} requests, more than the shares of all lanes");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_receiver_does_not_hold_up_another_tenant() {
-    let system = TestSystem::serving(options(32, 8), [Service::Api, Service::Ingest]).await;
-    let ops = system.start(Service::Dispatcher).await;
-    let (slow, healthy) = (Uuid::new_v4(), Uuid::new_v4());
-    let (hangs, answers) = (hanging(&system), Receiver::start(&system.ca, always(200)));
-    let stuck = system.admin(slow).await.create(&hangs.url("/hook"), &["quote.closed"]).await;
-    system.admin(healthy).await.create(&answers.url("/hook"), &["quote.closed"]).await;
-
-    let alone = steadily(&system, healthy, &answers).await;
-    system.upstream.publish(&events(slow, 400)).await;
-    hangs.wait_for(4, SOON).await;
-    let beside = steadily(&system, healthy, &answers).await;
-    println!("a steady healthy tenant: {alone:?} alone, {beside:?} beside a hanging one");
-
-    assert_eq!(recorded(&system, slow).await, 0, "no hanging attempt has ended yet");
-    assert!(metric(ops, r#"webhooks_jobs_held_total{reason="slow"}"#).await >= 100.0);
-    let held = format!("SELECT count(*) FROM held_jobs WHERE webhook_id = '{}' AND reason = 'slow'", stuck.id);
-    assert!(system.count(&held).await >= 300);
-    let shares = 32 / 8 + 8 / 4;
-    assert!(hangs.received().len() <= shares, "no more than the shares of both lanes");
+    let (slots, most) = ((32, 8), 32 / 8 + 8 / 4);
+    holds_up_nobody(Hanging { tenants: 1, webhooks: 1, events: 400, slots, most, held: 300, is_known: true }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_dead_webhooks_of_one_tenant_do_not_hold_up_another_tenant() {
-    let system = TestSystem::serving(options(64, 16), [Service::Api, Service::Ingest]).await;
-    let ops = system.start(Service::Dispatcher).await;
-    let (dead, healthy) = (Uuid::new_v4(), Uuid::new_v4());
-    let (hangs, answers) = (hanging(&system), Receiver::start(&system.ca, always(200)));
-    let admin = system.admin(dead).await;
-    for number in 0..200 {
-        admin.create(&hangs.url(&format!("/{number}")), &["quote.closed"]).await;
-    }
-    system.admin(healthy).await.create(&answers.url("/hook"), &["quote.closed"]).await;
-
-    system.upstream.publish(&events(dead, 3)).await;
-    hangs.wait_for(16, SOON).await;
-    let beside = steadily(&system, healthy, &answers).await;
-    println!("a steady healthy tenant beside 200 dead webhooks: {beside:?}");
-
-    assert_eq!(recorded(&system, dead).await, 0, "no hanging attempt has ended yet");
-    assert!(metric(ops, HELD).await >= 100.0);
-    let shares = 64 / 4 + 32 / 8 + 8 / 4;
-    assert!(hangs.received().len() <= shares, "no more than the shares of main lane, long places and slow lane");
+    let (slots, most) = ((64, 16), 64 / 4 + 32 / 8 + 8 / 4);
+    holds_up_nobody(Hanging { tenants: 1, webhooks: 200, events: 3, slots, most, held: 0, is_known: false }).await;
 }
 
 /// Receivers fail by platforms: their webhooks' shares are many times all slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_platform_of_many_tenants_that_hangs_does_not_hold_up_another_tenant() {
-    const TENANTS: usize = 40;
-    let system = TestSystem::serving(options(64, 16), [Service::Api, Service::Ingest]).await;
-    let ops = system.start(Service::Dispatcher).await;
-    let healthy = Uuid::new_v4();
-    let (hangs, answers) = (hanging(&system), Receiver::start(&system.ca, always(200)));
-    system.admin(healthy).await.create(&answers.url("/hook"), &["quote.closed"]).await;
-    let mut on_platform = Vec::new();
-    for number in 0..TENANTS {
-        let (tenant, admin) = system.tenant().await;
-        for path in ["a", "b"] {
-            admin.create(&hangs.url(&format!("/{number}/{path}")), &["quote.closed"]).await;
-        }
-        on_platform.extend(events(tenant, 5));
-    }
-    let alone = steadily(&system, healthy, &answers).await;
-    system.upstream.publish(&on_platform).await;
-    hangs.wait_for(16, SOON).await;
-    let beside = steadily(&system, healthy, &answers).await;
-    println!("a steady healthy tenant: {alone:?} alone, {beside:?} beside a platform that hangs");
-    let ended = "SELECT count(*) FROM attempts WHERE outcome <> 'success'";
-    assert_eq!(system.count(ended).await, 0, "no hanging attempt has ended yet");
-    assert!(metric(ops, HELD).await >= 100.0);
+    let (slots, most) = ((64, 16), 64 + 32 + 16);
+    holds_up_nobody(Hanging { tenants: 40, webhooks: 2, events: 5, slots, most, held: 0, is_known: true }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

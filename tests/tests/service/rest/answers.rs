@@ -122,7 +122,9 @@ async fn of_documentation(anybody: &Api, snapshots: &mut Snapshots) {
     let asyncapi = anybody.get("/api/v1/asyncapi.yaml").await;
     snapshots.compare_with("readAsyncApi", &asyncapi, &json!("[proto-schemas/asyncapi.yaml]"));
     let schema = anybody.get("/api/v1/schemas/event.schema.json").await;
-    snapshots.compare_with("readSchema", &schema, &json!("[proto-schemas/event.schema.json]"));
+    let file = "proto-schemas/event.schema.json";
+    assert!(schema.text == fs::read_to_string(repository().join(file)).unwrap(), "event.schema.json is {file}");
+    snapshots.compare_with("readSchema", &schema, &json!(format!("[{file}]")));
     let page = anybody.get("/api/v1/docs/").await;
     assert!(page.text.starts_with("<!DOCTYPE html>") && page.text.ends_with("</html>"), "{}", page.text);
     snapshots.compare_with("readDocs", &page, &json!("[a page]"));

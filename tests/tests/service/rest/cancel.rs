@@ -35,8 +35,7 @@ fn of(tenant: Uuid) -> String {
 }
 
 async fn tasks_end(system: &System, tenant: Uuid) {
-    let tasks = format!("SELECT count(*) FROM cancellations WHERE {}", of(tenant));
-    until("the tasks end", SOON, || async { system.count(&tasks).await == 0 }).await;
+    system.until_count(&format!("SELECT count(*) FROM cancellations WHERE {}", of(tenant)), 0, SOON).await;
 }
 
 async fn in_state(system: &System, tenant: Uuid, state: &str) -> i64 {

@@ -6,7 +6,7 @@ use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
     system::{Options, Subscriber, TestSystem},
-    wait::{SOON, eventually_ok, until},
+    wait::{SOON, eventually_ok},
 };
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
@@ -55,8 +55,7 @@ async fn each_webhook_has_a_delivery_or_a_reason() {
     let subscribed = json!({"events": ["quote.accepted", "quote.closed"]});
     assert_eq!(api.patch(&format!("/api/v1/webhooks/{later}/"), &subscribed).await.status, 200);
     let young = create(URL, &["quote.closed"]).await;
-    until("what waited is cancelled", SOON, || async { system.count("SELECT count(*) FROM cancellations").await == 0 })
-        .await;
+    system.until_count("SELECT count(*) FROM cancellations", 0, SOON).await;
     // As if the deletion's steps had not come to it yet.
     let unmarked = "UPDATE deliveries SET state = 'retrying', next_attempt_at = now() WHERE webhook_id";
     system.sql(&format!("{unmarked} = '{ended}'")).await;
@@ -133,7 +132,7 @@ async fn of_several_events_with_one_id_the_newest_ten_are_shown() {
     events.push(event(8, EventType::QuoteAccepted));
     let deliveries = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{webhook}'");
     let stored = async |count: i64| {
-        until("all are stored", SOON, || async { system.count(&deliveries).await == count }).await;
+        system.until_count(&deliveries, count, SOON).await;
     };
     system.upstream.publish(&events).await;
     stored(10).await;

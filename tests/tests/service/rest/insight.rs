@@ -1,5 +1,5 @@
 //! Statistics, notices and the history of webhooks.
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use end_to_end::{
     api::{Api, Created},
@@ -206,10 +206,7 @@ async fn administrators_are_told_of_failing_dropping_and_recovered_webhooks() {
     let request = &details["recover"];
     let answer = api.post(request["path"].as_str().unwrap(), &request["body"]).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
-    until("both have arrived", SOON, || async {
-        system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'").await == 3
-    })
-    .await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", 3, SOON).await;
     let listed = list(&api, &webhook, "notices/").await;
     assert_eq!(listed[0], told[0], "the API shows the same, newest first");
     assert_eq!(listed.len(), 4);
@@ -306,78 +303,6 @@ async fn who_did_what_is_in_the_history_and_told_and_outlives_the_webhook() {
     for call in ["history/", "notices/"] {
         assert_eq!(other.get(&path(&webhook, call)).await.status, 404, "{call}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cursor_of_another_list_is_refused() {
-    let system = TestSystem::shared().await;
-    let api = system.admin(Uuid::new_v4()).await;
-    let one = api.create("https://example.com/1", &["quote.closed"]).await;
-    let two = api.create("https://example.com/2", &["quote.closed"]).await;
-    let change = json!({"url": "https://example.com/3"});
-    assert_eq!(api.patch(&path(&one, ""), &change).await.status, 200);
-    let lists = [
-        "/api/v1/webhooks/".to_owned(),
-        path(&one, "history/"),
-        path(&one, "notices/"),
-        path(&one, "deliveries/"),
-        path(&two, "history/"),
-        path(&two, "notices/"),
-    ];
-    for list in &lists[..3] {
-        let first = api.get(&format!("{list}?limit=1")).await.json();
-        let cursor = first["next_cursor"].as_str().unwrap();
-        for asked in &lists {
-            let answer = api.get(&format!("{asked}?cursor={cursor}")).await;
-            let expected = if asked == list { 200 } else { 400 };
-            assert_eq!(answer.status, expected, "{list} at {asked}: {}", answer.text);
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_statistics_notices_and_histories_of_deleted_webhooks_are_deleted() {
-    let system = TestSystem::serving(Options::default(), [Service::Api]).await;
-    let api = system.admin(Uuid::new_v4()).await;
-    let kept = api.create("https://example.com/kept", &["quote.closed"]).await;
-    let gone = api.create("https://example.com/gone", &["quote.closed"]).await;
-    let lately = api.create("https://example.com/lately", &["quote.closed"]).await;
-    for webhook in [&gone, &lately] {
-        assert_eq!(api.delete(&path(webhook, "")).await.status, 204);
-    }
-    until("all are published", SOON, || async {
-        let left = system.count("SELECT count(*) FROM notices WHERE leased_until IS NOT NULL").await;
-        left == 0
-    })
-    .await;
-    system
-        .sql("UPDATE notices SET created_at = now() - interval '91 days' WHERE notice_type = 'webhook.created'")
-        .await;
-    system.sql("UPDATE history SET created_at = now() - interval '91 days'").await;
-    // Without a delivery, their rows go. A history stays as long as the row.
-    system.sql("UPDATE webhooks SET deleted_at = now() - interval '91 days' WHERE deleted_at IS NOT NULL").await;
-    let recent =
-        format!("UPDATE history SET created_at = now() WHERE action = 'deleted' AND webhook_id = '{}'", lately.id);
-    system.sql(&recent).await;
-    for days in [1, 91] {
-        let row = format!("'{}', now() - interval '{days} days', 'success', 1, 1, 0", kept.id);
-        system.sql(&format!("INSERT INTO webhook_stats VALUES ({row})")).await;
-    }
-    system.start(Service::Ingest).await;
-    until("what is old is gone", Duration::from_secs(60), || async {
-        let left = system
-            .count(
-                "SELECT (SELECT count(*) FROM notices WHERE notice_type = 'webhook.created') \
-             + (SELECT count(*) FROM webhook_stats) + (SELECT count(*) FROM history)",
-            )
-            .await;
-        // A day's statistics, the history of the one that is there, and that of the one deleted lately.
-        left == 1 + 1 + 2
-    })
-    .await;
-    assert_eq!(list(&api, &kept, "history/").await.len(), 1);
-    assert_eq!(list(&api, &lately, "history/").await.len(), 2);
-    assert_eq!(system.count("SELECT count(*) FROM notices").await, 2, "the younger notices stay");
 }
 
 /// At least once: what the broker has not confirmed in time is published again.

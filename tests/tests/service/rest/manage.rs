@@ -1,6 +1,5 @@
 //! Changing and deleting webhooks.
 
-use domain::EventType;
 use end_to_end::{
     events::Event,
     receiver::{Receiver, always},
@@ -98,7 +97,7 @@ async fn the_list_is_in_the_order_of_the_registrations() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_the_next_attempt() {
+async fn a_changed_url_holds_for_the_next_attempt() {
     let system = TestSystem::shared().await;
     let (tenant, api) = system.tenant().await;
     let (old, new) = (Receiver::start(&system.ca, always(500)), Receiver::start(&system.ca, always(200)));
@@ -107,18 +106,10 @@ async fn a_changed_subscription_holds_for_the_next_event_and_a_changed_url_for_t
 
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     let first = old.wait_for(1, SOON).await.remove(0);
-    let change = json!({"url": new.url("/new"), "events": ["quote.accepted"]});
-    assert_eq!(api.patch(&path, &change).await.status, 200);
+    assert_eq!(api.patch(&path, &json!({"url": new.url("/new")})).await.status, 200);
     let retry = new.wait_for(1, SOON).await.remove(0);
     assert_eq!((retry.path.as_str(), &retry.body), ("/new", &first.body));
     assert_eq!(retry.header("x-service-webhook-id"), first.header("x-service-webhook-id"));
-
-    let (unwanted, wanted) = (EventType::QuoteClosed, EventType::QuoteAccepted);
-    system.upstream.publish(&[Event::now(unwanted, tenant), Event::now(wanted, tenant)]).await;
-    let received = new.wait_for(2, SOON).await;
-    assert_eq!(received[1].header("x-service-event"), Some("quote.accepted"));
-    let deliveries = format!("SELECT count(*) FROM deliveries WHERE webhook_id = '{}'", webhook.id);
-    assert_eq!(system.count(&deliveries).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

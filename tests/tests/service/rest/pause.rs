@@ -29,7 +29,7 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
     api.set_active(&webhook.id, false).await;
     gate.cancel();
     let held = "SELECT count(*) FROM held_jobs";
-    until("the retry's job is held", SOON, || async { system.count(held).await == 1 }).await;
+    system.until_count(held, 1, SOON).await;
 
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     other.wait_for(2, SOON).await;
@@ -39,7 +39,7 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
     let skipped = &log["data"][0];
     assert_eq!((&skipped["attempts"], &skipped["next_attempt_at"]), (&json!(0), &json!(null)));
     assert_eq!(api.resend(&webhook.id, skipped).await.status, 202);
-    until("the resend's job is held, too", SOON, || async { system.count(held).await == 2 }).await;
+    system.until_count(held, 2, SOON).await;
     assert_eq!(receiver.received().len(), 1);
 
     api.set_active(&webhook.id, true).await;
@@ -47,7 +47,7 @@ async fn a_pause_holds_what_waits_and_activation_lets_it_go() {
     let id = |nth: usize| received[nth].header("x-service-webhook-id");
     assert_eq!(HashSet::from([id(1), id(2)]), HashSet::from([id(0), skipped["id"].as_str()]));
     let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM promised_jobs)";
-    until("nothing is held or promised", SOON, || async { system.count(left).await == 0 }).await;
+    system.until_count(left, 0, SOON).await;
     until("nothing is left", SOON, || async {
         let left = api.webhook(&webhook.id).await["deliveries"].clone();
         left == json!({"waiting": 0, "dropped": 0, "skipped": 0})

@@ -163,10 +163,7 @@ async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
         "a refused one does nothing"
     );
     receiver.wait_for(50, SOON).await;
-    until("all are recorded", SOON, || async {
-        system.count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8").await == 50
-    })
-    .await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8", 50, SOON).await;
     assert_eq!(receiver.received().len(), 50);
     let received = receiver.received();
     let (first, last) = (received[0].at, received[49].at);
@@ -277,10 +274,8 @@ async fn a_recovery_survives_the_kill_of_its_process() {
     system.sql("UPDATE promised_jobs SET leased_until = now()").await;
     system.sql("UPDATE recoveries SET leased_until = now()").await;
     assert_eq!(api.recovered(location).await["resent"], 120);
-    let all_sent = "SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8";
-    until("all are recorded", SOON, || async { system.count(all_sent).await == 120 }).await;
-    until("every job is published", SOON, || async { system.count("SELECT count(*) FROM promised_jobs").await == 0 })
-        .await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 8", 120, SOON).await;
+    system.until_count("SELECT count(*) FROM promised_jobs", 0, SOON).await;
     let mut posts: HashMap<String, usize> = HashMap::new();
     for one in receiver.received() {
         *posts.entry(one.header("x-service-webhook-id").unwrap().to_owned()).or_default() += 1;

@@ -6,7 +6,7 @@ use end_to_end::{
     proxy::{Mode, Proxy},
     receiver::{Reply, always, behaviour},
     system::{Options, Service, Subscriber, System, TestSystem},
-    wait::{SOON, eventually, until},
+    wait::{SOON, eventually},
 };
 use futures_util::future::join_all;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::{further_api::FurtherApi, rest::recover::ago};
 
 /// Waits until the relay has deleted the published jobs that the query counts.
 pub(crate) async fn outbox_empties(system: &System, jobs: &str) {
-    until("the outbox is empty", SOON, || async { system.count(jobs).await == 0 }).await;
+    system.until_count(jobs, 0, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use end_to_end::{
     api::Api,
     history,
     receiver::{Receiver, always},
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
     wait::{SOON, eventually, until},
 };
 use uuid::Uuid;
@@ -96,10 +96,7 @@ async fn a_cancellation_goes_on_when_its_process_ends_in_the_middle() {
     all_cancelled(&system).await;
     let done = metric(again, r#"webhooks_task_deliveries_total{task="cancel"}"#).await;
     assert_eq!(done, f64::from(i32::try_from(WAITING).unwrap() - i32::try_from(before).unwrap()));
-    until("the metric says that nothing is under way", SOON, || async {
-        metric(again, r#"webhooks_tasks{task="cancel"}"#).await == 0.0
-    })
-    .await;
+    until_metric(again, r#"webhooks_tasks{task="cancel"}"#, 0.0, SOON).await;
 }
 
 /// A resend locks its delivery, and then the delivery's entry in the outbox.

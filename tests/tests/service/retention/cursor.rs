@@ -3,7 +3,7 @@
 use domain::DeliveryId;
 use end_to_end::{
     system::{Service, TestSystem},
-    wait::{SOON, until},
+    wait::SOON,
 };
 use ledger::Indexed;
 use time::OffsetDateTime;
@@ -92,6 +92,6 @@ async fn a_row_whose_data_the_server_does_not_take_is_found_and_passed_over() {
     drop(leader);
     system.start(Service::Ingest).await;
     let cursor = format!("SELECT count(*) FROM broker_generation WHERE indexed_before > '{}'", next[4]);
-    until("the cursor has passed all", SOON, || async { system.count(&cursor).await == 1 }).await;
+    system.until_count(&cursor, 1, SOON).await;
     assert_eq!(system.count(DUE).await, 4, "all but the row that the server does not take");
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use end_to_end::system::{Service, System, TestSystem};
+use end_to_end::{
+    system::{Service, System, TestSystem},
+    wait::SOON,
+};
 
 use crate::retention::{DAY, Subscribed, clear, leader, options, rows, today};
 
@@ -73,6 +76,17 @@ async fn fill(system: &System, webhook: &str) {
             ],
         ),
         ("webhook_health", vec![format!("'{webhook}', now(), 0"), format!("{gone}, now(), 0")]),
+        (
+            "notices (webhook_id, tenant_id, webhook_name, notice_type, details, created_at, leased_until)",
+            // The second one is not published yet.
+            [("91 days", "NULL"), ("91 days", "now()"), ("89 days", "NULL")]
+                .map(|(age, leased)| {
+                    format!(
+                        "'{webhook}', {gone}, 'A test', 'webhook.paused', '{{}}', now() - interval '{age}', {leased}"
+                    )
+                })
+                .to_vec(),
+        ),
     ] {
         let values = values.join("), (");
         system.sql(&format!("INSERT INTO {into} VALUES ({values})")).await;
@@ -97,8 +111,10 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
     let mark =
         "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
     system.sql(mark).await;
-    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 10);
+    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 11);
     for (table, left) in [
+        // With that of the registration.
+        ("notices", 3),
         ("held_jobs", 2),
         ("promised_jobs", 1),
         ("suspect_jobs", 3),
@@ -113,6 +129,17 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
     let parked = "SELECT count(*) FROM suspect_jobs JOIN deliveries ON id = delivery_id WHERE dead_reason = 'poison'";
     assert_eq!(system.count(parked).await, 1, "the job of a delivery that waits stays parked");
     assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 0);
+
+    // The leader does so by itself.
+    drop(leader);
+    system.sql("INSERT INTO held_jobs SELECT webhook_id, gen_random_uuid() FROM held_jobs LIMIT 1").await;
+    for days in [1, 91] {
+        let row = format!("gen_random_uuid(), now() - interval '{days} days', 'success', 1, 1, 0");
+        system.sql(&format!("INSERT INTO webhook_stats VALUES ({row})")).await;
+    }
+    system.start(Service::Ingest).await;
+    let left = "SELECT (SELECT count(*) FROM held_jobs) + (SELECT count(*) FROM webhook_stats)";
+    system.until_count(left, 2 + 1, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,6 @@
 //! A delivery of a day that is not kept any more is not sent again: the day may be dropped at any moment.
 
-use end_to_end::{
-    system::Options,
-    wait::{SOON, until},
-};
+use end_to_end::{system::Options, wait::SOON};
 use serde_json::{Value, json};
 
 use crate::retention::{DAY, Subscribed, leader, today};
@@ -33,10 +30,7 @@ async fn a_delivery_of_a_day_that_is_not_kept_is_not_sent_again() {
         let refused = api.ask(&resend(&log["data"][1])).await;
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("too_old")), "{state}");
     }
-    until("only the job of the kept one was in the outbox, and it is published", SOON, || async {
-        system.count("SELECT count(*) FROM promised_jobs").await == 0
-    })
-    .await;
+    system.until_count("SELECT count(*) FROM promised_jobs", 0, SOON).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

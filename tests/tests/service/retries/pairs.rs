@@ -1,4 +1,4 @@
-//! Two dispatchers make the same attempt. Afterwards there is exactly one job of the next attempt.
+//! Two dispatchers get the same attempt. Afterwards there is exactly one job of the next attempt.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,7 +8,7 @@ use end_to_end::{
     history::made,
     proxy::{Mode, Proxy},
     receiver::{Receiver, Reply, always, behaviour},
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
     wait::{SOON, until},
 };
 use tokio_util::sync::CancellationToken;
@@ -37,10 +37,11 @@ struct First {
 
 impl First {
     /// Publishes an event and waits until its first request has arrived. Requests are answered with 500, once the first and
-    /// the later ones are to be answered.
+    /// the later ones are to be answered. Nothing is left of another case.
     async fn attempting(system: &System) -> Self {
-        system.start(Service::Api).await;
-        system.start(Service::Ingest).await;
+        for table in ["attempts", "deliveries"] {
+            system.sql(&format!("DELETE FROM {table}")).await;
+        }
         let (proxy, url) = Proxy::before(&system.amqp_url);
         let settings = system.settings_with(&[("BROKER__URL", &url)]);
         let ops = system.start_with(Service::Dispatcher, settings).await;
@@ -86,7 +87,7 @@ async fn wait_idle(system: &System, dispatchers: &[SocketAddr]) {
 }
 
 async fn wait_recorded(system: &System) {
-    until("the attempt is recorded", SOON, || async { system.count(RECORDED).await == 1 }).await;
+    system.until_count(RECORDED, 1, SOON).await;
 }
 
 /// Asserts that the queues hold the job of the second attempt once, and nothing else.
@@ -105,59 +106,51 @@ async fn only_the_next_job_is_left(system: &System) {
 
 /// The first dispatcher loses its connection during the attempt, and the second one makes the same attempt. Requests are
 /// answered in this order.
-async fn both_attempt(order: [usize; 2]) {
-    let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system).await;
+async fn both_attempt(system: &System, order: [usize; 2]) {
+    let first = First::attempting(system).await;
     let second = system.start(Service::Dispatcher).await;
     first.proxy.set(Mode::Refuse);
     first.receiver.wait_for(2, LONG).await;
-    first.answered(&system, order[0]).await;
+    first.answered(system, order[0]).await;
     first.answers[order[1]].cancel();
-    wait_idle(&system, &[second]).await;
-    first.join(&system, second).await;
-    only_the_next_job_is_left(&system).await;
+    wait_idle(system, &[second]).await;
+    first.join(system, second).await;
+    only_the_next_job_is_left(system).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_first() {
-    both_attempt([0, 1]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_records_last() {
-    both_attempt([1, 0]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_retry_follows_when_the_attempt_is_recorded_before_another_dispatcher_takes_the_job() {
-    let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system).await;
+async fn the_attempt_is_recorded_before_another_one_takes_the_job(system: &System) {
+    let first = First::attempting(system).await;
     first.proxy.set(Mode::Refuse);
-    first.answered(&system, 0).await;
-    first.meets_another_too_late(&system).await;
+    first.answered(system, 0).await;
+    first.meets_another_too_late(system).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_retry_follows_when_the_connection_is_lost_between_the_record_and_the_retry() {
-    let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system).await;
+async fn the_connection_is_lost_between_the_record_and_the_retry(system: &System) {
+    let first = First::attempting(system).await;
     first.proxy.set(Mode::HoldRequests(PUBLISHING));
-    first.answered(&system, 0).await;
+    first.answered(system, 0).await;
     first.proxy.set(Mode::Refuse);
-    first.meets_another_too_late(&system).await;
+    first.meets_another_too_late(system).await;
+}
+
+async fn the_job_comes_back_to_its_attempt(system: &System) {
+    let first = First::attempting(system).await;
+    first.proxy.cut();
+    let duplicate = r#"webhooks_jobs_skipped_total{reason="duplicate"}"#;
+    until_metric(first.ops, duplicate, 1.0, SOON).await;
+    first.answered(system, 0).await;
+    wait_idle(system, &[first.ops]).await;
+    only_the_next_job_is_left(system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_retry_follows_when_the_dispatcher_that_lost_its_connection_gets_the_job_back_itself() {
-    let system = TestSystem::prepared(options()).await;
-    let first = First::attempting(&system).await;
-    first.proxy.cut();
-    // The job comes back to the attempt.
-    let duplicate = r#"webhooks_jobs_skipped_total{reason="duplicate"}"#;
-    until("the job is back", SOON, || async { metric(first.ops, duplicate).await == 1.0 }).await;
-    first.answered(&system, 0).await;
-    wait_idle(&system, &[first.ops]).await;
-    only_the_next_job_is_left(&system).await;
+async fn one_retry_follows_whenever_the_connection_is_lost_and_whoever_records_the_attempt() {
+    let system = &*TestSystem::serving(options(), [Service::Api, Service::Ingest]).await;
+    both_attempt(system, [0, 1]).await;
+    both_attempt(system, [1, 0]).await;
+    the_attempt_is_recorded_before_another_one_takes_the_job(system).await;
+    the_connection_is_lost_between_the_record_and_the_retry(system).await;
+    the_job_comes_back_to_its_attempt(system).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,7 +177,7 @@ async fn of_a_pair_of_jobs_that_two_dispatchers_attempt_one_retry_is_left() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_again() {
     let options = Options { schedule: "300ms,600ms,900ms,1200ms,1500ms,1800ms", ..options() };
-    let system = TestSystem::prepared(options).await;
+    let system = TestSystem::serving(options, [Service::Api, Service::Ingest]).await;
     let first = First::attempting(&system).await;
     first.receiver.behave(always(200));
     // This one cannot open the secret and delays the job by a minute. Meanwhile the first one records its attempt.
@@ -196,11 +189,10 @@ async fn a_job_that_is_parked_by_one_dispatcher_and_fails_at_another_is_tried_ag
         .await;
     first.proxy.set(Mode::Refuse);
     let sealed = r#"webhooks_jobs_skipped_total{reason="sealed"}"#;
-    until("the job is parked", SOON, || async { metric(second, sealed).await == 1.0 }).await;
+    until_metric(second, sealed, 1.0, SOON).await;
     wait_idle(&system, &[second]).await;
     first.answered(&system, 0).await;
     system.stop(Service::Dispatcher).await;
     system.start(Service::Dispatcher).await;
-    let done = "SELECT count(*) FROM deliveries WHERE state = 'succeeded'";
-    until("it succeeds", LONG * 2, || async { system.count(done).await == 1 }).await;
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", 1, LONG * 2).await;
 }

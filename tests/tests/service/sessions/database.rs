@@ -130,8 +130,7 @@ async fn expired_sessions_are_refused_and_deleted_in_time() {
     assert_eq!((live.get(LIST).await.status, expired.get(LIST).await.status), (200, 401));
     assert_eq!(system.count("SELECT count(*) FROM admin_sessions").await, 2502);
     system.start(Service::Ingest).await;
-    until("only the live one is left", SOON, async || system.count("SELECT count(*) FROM admin_sessions").await == 1)
-        .await;
+    system.until_count("SELECT count(*) FROM admin_sessions", 1, SOON).await;
     assert_eq!(live.get(LIST).await.status, 200);
 }
 

@@ -33,8 +33,7 @@ async fn a_rejection_and_an_attempt_without_an_answer_tell_a_word_of_few() {
     let message = String::from_utf8(event.to_message()).unwrap();
     system.upstream.publish_raw("quote.closed", message.as_bytes()).await;
     system.upstream.publish_raw("quote.closed", message.replace("quote.closed", PAYLOAD).as_bytes()).await;
-    let done = "SELECT count(*) FROM attempts";
-    until("the attempt is recorded", SOON, || async { system.count(done).await == 1 }).await;
+    system.until_count("SELECT count(*) FROM attempts", 1, SOON).await;
     system.upstream.wait_ready(&system.names.rejected(), 1, SOON).await;
     for service in [Service::Dispatcher, Service::Ingest, Service::Api] {
         system.stop(service).await;

@@ -54,19 +54,6 @@ mod tests {
     }
 
     #[test]
-    fn every_faulty_field_is_listed() {
-        let violations =
-            vec![Violation::new("name", "required", "is missing"), Violation::new("events[1]", "empty", "is empty")];
-        let problem = rendered(&ApiError::Fields(violations));
-        assert_eq!((&problem["status"], &problem["code"]), (&json!(422), &json!("validation_failed")));
-        assert_eq!(
-            problem["errors"],
-            json!([{"field": "name", "code": "required", "message": "is missing"},
-                   {"field": "events[1]", "code": "empty", "message": "is empty"}])
-        );
-    }
-
-    #[test]
     fn of_many_faults_the_first_are_listed_and_the_others_counted() {
         for (count, more) in [
             (MAX_LISTED_VIOLATIONS, Value::Null),
@@ -79,13 +66,6 @@ mod tests {
             assert_eq!(problem["errors"].as_array().unwrap().len(), MAX_LISTED_VIOLATIONS);
             assert_eq!((&problem["errors"][19]["field"], &problem["more_errors"]), (&json!("events[19]"), &more));
         }
-    }
-
-    #[test]
-    fn malformed_json_is_located() {
-        let error = serde_json::from_str::<Value>("{\n  oops").unwrap_err();
-        let detail = rendered(&ApiError::MalformedJson(error))["detail"].to_string();
-        assert!(detail.contains("at line 2 column 3"), "{detail}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) async fn show(system: &System, fixtures: &Fixtures) {
             "SELECT count(*) FROM deliveries WHERE webhook_id = '{}' AND (state, attempts) = ('{state}', {attempts})",
             webhook.id
         );
-        until(&format!("the ledger has {state}"), SOON, || async { system.count(&ended).await == 1 }).await;
+        system.until_count(&ended, 1, SOON).await;
         row("  answered", made.iter().map(|one| number(one.status.into())), &format!("  -> {state}"));
     }
     // A dropped delivery stays dropped: no queue holds a job, and no attempt comes within the longest gap.
