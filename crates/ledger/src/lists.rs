@@ -1,6 +1,6 @@
 //! Lists and their pages. A list leaves out rows with values that only a later version knows.
 
-use std::{error::Error, pin::pin};
+use std::pin::pin;
 
 use diesel::{
     deserialize,

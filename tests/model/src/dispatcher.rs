@@ -206,7 +206,7 @@ fn take(steps: &mut Steps, number: usize) {
 /// The next step of a job that is under way.
 fn step(steps: &mut Steps, number: usize, (job, phase): Slot) {
     let (config, dispatcher) = (steps.config, &steps.state.dispatchers[number]);
-    let handed_out = u32::from(dispatcher.was_redelivered(job) && !config.is(Broken::AgainForgetsDeliveries));
+    let delivery_count = u32::from(dispatcher.was_redelivered(job) && !config.is(Broken::AgainForgetsDeliveries));
     let (end, note) = match phase {
         Phase::Begun => return judge(steps, number, job),
         Phase::Held(reason) => {
@@ -220,11 +220,11 @@ fn step(steps: &mut Steps, number: usize, (job, phase): Slot) {
         }
         Phase::Made(made) => return record(steps, number, job, made),
         Phase::Attempt(progress) if dispatcher.parts(job).any(|(_, taken)| taken.is_usable) => {
-            return attempt(steps, number, job, (progress, handed_out));
+            return attempt(steps, number, job, (progress, delivery_count));
         }
         Phase::Attempt(_) => (End::NotNeeded, "ends, as its message was lost"),
         Phase::Cancel => (End::Done, "the delivery is cancelled, and the job ends"),
-        Phase::Skip(Verdict::Early(due)) => (End::Again(due, handed_out), "ends, to be published again"),
+        Phase::Skip(Verdict::Early(due)) => (End::Again(due, delivery_count), "ends, to be published again"),
         Phase::Skip(Verdict::PublishRetry(due)) => (End::Retry(due), "ends, its retry to be published"),
         Phase::Skip(_) => (End::NotNeeded, "ends"),
     };
@@ -257,7 +257,7 @@ fn judge(steps: &mut Steps, number: usize, job: Job) {
     steps.usual(("Line::judge", Some(job)), note).dispatchers[number].set(job, phase);
 }
 
-fn attempt(steps: &mut Steps, number: usize, job: Job, (progress, handed_out): (Progress, u32)) {
+fn attempt(steps: &mut Steps, number: usize, job: Job, (progress, delivery_count): (Progress, u32)) {
     let (config, is_since) = (steps.config, steps.state.leader.is_rebuilding());
     let endless = "1m,2m,3m,4m,5m,6m,7m,8m".parse().ok().filter(|_| config.is(Broken::NothingIsDropped));
     let schedule = endless.as_ref().unwrap_or(&config.schedule);
@@ -275,7 +275,7 @@ fn attempt(steps: &mut Steps, number: usize, job: Job, (progress, handed_out): (
     steps.may(May::Lack, ("Line::postpone", Some(job)), "no descriptor: again in a minute", |state| {
         let row = state.row(job.of());
         row.take(row.progress.postponed(progress.attempts, at(1)));
-        state.dispatchers[number].end_all(job, End::Again(at(1), handed_out), config);
+        state.dispatchers[number].end_all(job, End::Again(at(1), delivery_count), config);
     });
 }
 
