@@ -165,6 +165,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_address_that_only_an_allowed_network_opens_is_not_public() {
+        for (address, is_public) in [("192.0.1.1", true), ("10.0.0.1", false)] {
+            assert_eq!(AddressPolicy::is_public(address.parse().unwrap()), is_public, "{address}");
+        }
+    }
+
+    #[test]
     fn a_port_is_allowed_if_it_is_listed_or_lies_in_a_range() {
         let ports = |text: &str| AddressPolicy::default().with_ports(text.parse().unwrap());
         assert!(ports("").check_port(1).is_ok());

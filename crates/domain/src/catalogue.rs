@@ -96,12 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn each_event_type_has_a_schema_of_its_own_that_allows_further_members() {
+    fn each_event_type_has_a_sample_and_a_schema_of_its_own_that_allows_further_members() {
         for event_type in EventType::ALL {
             let schema = object(schema(event_type));
             assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
             assert_eq!(schema["title"], format!("Data of {event_type}"));
             assert_eq!(schema["additionalProperties"], true, "{event_type}");
+            assert!(object(sample(event_type)).len() > 1, "{event_type}");
         }
     }
 }
