@@ -63,7 +63,7 @@ pub struct Leader {
     pub(crate) leftovers: LeftoversCursor,
 }
 
-/// How far the scans for leftovers have come: the scan that is under way, and the last key that it read.
+/// The position of the scans for leftovers: the scan that is under way, and the last key that it read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LeftoversCursor {
     pub(crate) scan: usize,

@@ -40,7 +40,7 @@ pub struct Ledger {
     pool: Pool<AsyncPgConnection>,
     pub(crate) config: Arc<LedgerConfig>,
     pub(crate) context: Arc<Context>,
-    /// The queue for calls whose tenant is known.
+    /// The queue of calls for one tenant.
     tenant_queue: Arc<TenantQueue>,
     tenant: Option<TenantId>,
     /// Permits to examine a failed statement: one at a time.

@@ -161,7 +161,7 @@ fn shared_session() -> Error {
     Error::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(SharedSession))
 }
 
-/// The error that diesel would make of the server's.
+/// The error information that diesel would make of the server's error.
 struct SharedSession;
 
 impl DatabaseErrorInformation for SharedSession {

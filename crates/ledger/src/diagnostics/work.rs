@@ -9,7 +9,7 @@ use crate::{
     statement::{rows, sql},
 };
 
-/// What waits beside the queues. Each count stops at [`WorkSeen::MAX_COUNT`].
+/// Waiting jobs, notices and tasks beside the queues. Each count stops at [`WorkSeen::MAX_COUNT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkSeen {
     /// Deliveries that wait for their jobs on the queue of dead jobs.
@@ -42,7 +42,7 @@ impl WorkSeen {
 /// Deliveries that wait for a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RetriesSeen {
-    /// How many of the oldest [`RetriesSeen::MAX_DELIVERIES`] unsuccessful deliveries.
+    /// The number of these among the oldest [`RetriesSeen::MAX_DELIVERIES`] unsuccessful deliveries.
     pub counted: i64,
     /// How many unsuccessful deliveries were looked at.
     pub looked_at: i64,

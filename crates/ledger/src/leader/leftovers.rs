@@ -162,7 +162,7 @@ pub struct Cleared {
     pub looked: u32,
     /// Rows deleted.
     pub gone: u32,
-    /// Whether all tables have been scanned. The next step begins anew.
+    /// True if all tables have been scanned. The next step begins anew.
     pub is_last: bool,
 }
 
