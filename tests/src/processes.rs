@@ -175,7 +175,7 @@ impl Process {
     ///
     /// # Panics
     /// When the system does not know it.
-    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it is our child")
     }
 

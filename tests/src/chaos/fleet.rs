@@ -100,14 +100,14 @@ impl Fleet {
     async fn end(&self, slot: Slot, mut process: Process) {
         let end = Instant::now() + STOP_TIMEOUT;
         // It may have started just now.
-        while process.has_ended().is_none() && !process.handles_sigterm() && Instant::now() < end {
+        while process.exit_status().is_none() && !process.handles_sigterm() && Instant::now() < end {
             sleep(Duration::from_millis(20)).await;
         }
-        if process.has_ended().is_none() {
+        if process.exit_status().is_none() {
             process.ask_to_stop();
         }
         while Instant::now() < end {
-            if let Some(status) = process.has_ended() {
+            if let Some(status) = process.exit_status() {
                 if !status.success() {
                     self.journal.accuse(format_args!("{slot} was told to stop and ended with {status}"));
                 }
@@ -158,7 +158,7 @@ impl Fleet {
             for berth in &self.berths {
                 let Ok(mut held) = berth.held.try_lock() else { continue };
                 let Some(process) = &mut held.process else { continue };
-                if let Some(status) = process.has_ended() {
+                if let Some(status) = process.exit_status() {
                     let log = process.log.display();
                     self.journal.accuse(format_args!("{} ended by itself with {status}; {log}", berth.slot));
                     let process = self.start(berth, &mut held);

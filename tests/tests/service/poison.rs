@@ -41,7 +41,7 @@ async fn until_put_aside(system: &System, jobs: i64, most: usize) -> (usize, Pro
         let process = tokio::sync::Mutex::new(Process::spawn(DISPATCHER, &variables));
         let ended = eventually("it dies, or puts the jobs aside", LONG, || async {
             let parked = "SELECT count(*) FROM suspect_jobs WHERE dead_reason = 'poison'";
-            match (process.lock().await.has_ended().is_some(), system.count(parked).await) {
+            match (process.lock().await.exit_status().is_some(), system.count(parked).await) {
                 (true, _) => Some(true),
                 (false, parked) if parked == jobs && i64::from(dead(system).await) >= jobs => Some(false),
                 (false, _) => None,

@@ -75,7 +75,7 @@ async fn a_dispatcher_that_is_told_to_stop_finishes_what_is_in_flight_and_leaves
         (i64::from(queued) + held == 300 - i64::try_from(receiver.arrived()).unwrap()).then_some(())
     };
     eventually("the rest is on a queue or held while attempts last", LONG, &is_left_to_others).await;
-    assert!(dispatcher.has_ended().is_none());
+    assert!(dispatcher.exit_status().is_none());
     gate.cancel();
     assert_eq!(dispatcher.wait().await.code(), Some(0));
     let sent = i64::try_from(receiver.received().len()).unwrap();
@@ -131,7 +131,7 @@ async fn an_ingest_that_is_told_to_stop_requeues_what_it_has_not_begun_while_it_
     assert_eq!(wait_unready(&ingest, "process").await, "shutting down");
     proxy.set(Mode::Pass);
     until("most are on the queue again", LONG, || async { system.upstream.ready(&queue).await > EVENTS / 2 }).await;
-    assert!(ingest.has_ended().is_none(), "some are under way");
+    assert!(ingest.exit_status().is_none(), "some are under way");
     drop(lock);
     assert_eq!(ingest.wait().await.code(), Some(0));
     let left = EVENTS - stored().await;

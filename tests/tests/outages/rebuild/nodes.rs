@@ -64,7 +64,7 @@ impl<'s> Scene<'s> {
         self.receiver.wait_for(self.expected, LONG).await;
     }
 
-    async fn is_never_rebuilt(&self, generation: &[Uuid]) {
+    async fn assert_never_rebuilt(&self, generation: &[Uuid]) {
         more_passes(self.ingest, "done", 5.0).await;
         assert_eq!(passes(self.ingest, "rebuilt").await, 0.0);
         assert_eq!(self.system.generations().await, generation);
@@ -97,7 +97,7 @@ async fn a_blank_node_among_the_addresses_or_behind_a_balancer_gets_no_queue_and
     main.set(Mode::Pass);
 
     scene.delivers().await;
-    scene.is_never_rebuilt(&generation).await;
+    scene.assert_never_rebuilt(&generation).await;
     assert_eq!(queues(&blank), "");
     for service in [Service::Api, Service::Ingest, Service::Dispatcher] {
         system.stop(service).await;
@@ -108,7 +108,7 @@ async fn a_blank_node_among_the_addresses_or_behind_a_balancer_gets_no_queue_and
     for _ in 0..5 {
         balancer.cut();
         scene.delivers().await;
-        scene.is_never_rebuilt(&generation).await;
+        scene.assert_never_rebuilt(&generation).await;
     }
     assert_eq!(queues(&blank), "");
 }

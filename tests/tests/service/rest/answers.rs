@@ -40,7 +40,7 @@ async fn every_operation_answers_as_its_snapshot_says() {
     of_event_types(&api, &mut snapshots).await;
     of_documentation(&system.anonymous().await, &mut snapshots).await;
     let described = Contract::committed();
-    snapshots.are_of(&described.operations(|_| true));
+    snapshots.assert_of(&described.operations(|_| true));
 }
 
 /// Returns the id of the first of two webhooks.

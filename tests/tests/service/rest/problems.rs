@@ -61,7 +61,7 @@ async fn every_problem_document_is_as_its_snapshot_says() {
         snapshots.compare_as(code, &problem, &problem.json());
     }
     let codes = &described()["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"];
-    snapshots.are_of(&codes.as_array().unwrap().iter().map(|code| code.as_str().unwrap()).collect());
+    snapshots.assert_of(&codes.as_array().unwrap().iter().map(|code| code.as_str().unwrap()).collect());
 }
 
 async fn of_callers(system: &System, api: &Api) -> Problems {

@@ -55,7 +55,7 @@ impl Snapshots {
     }
 
     /// Asserts that an answer was compared for each of these names, and that there is no other snapshot.
-    pub(crate) fn are_of(self, names: &BTreeSet<&str>) {
+    pub(crate) fn assert_of(self, names: &BTreeSet<&str>) {
         assert_eq!(self.compared.iter().map(String::as_str).collect::<BTreeSet<_>>(), *names);
         let folder = repository().join("tests/tests/service/rest/snapshots").join(self.folder);
         let files = fs::read_dir(folder).expect("there are snapshots").map(|file| file.expect("a file").file_name());

@@ -73,8 +73,8 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
 
     let journey = Journey { system: &system, tenant, receiver, browser, api, webhook };
     journey.fails_and_is_found().await;
-    journey.is_recovered().await;
-    journey.is_changed_and_deleted().await;
+    journey.recover().await;
+    journey.change_and_delete().await;
     journey.browser.close().await;
 }
 
@@ -119,8 +119,8 @@ impl Journey<'_> {
         assert_eq!(browser.path().await, path);
     }
 
-    /// Once the receiver is mended, a delivery is sent again, and another one is recovered.
-    async fn is_recovered(&self) {
+    /// Sends a delivery again once the receiver is fixed, and recovers another one.
+    async fn recover(&self) {
         let Self { receiver, browser, api, webhook, .. } = self;
         receiver.behave(always(200));
         browser.press("Send again").await;
@@ -138,7 +138,7 @@ impl Journey<'_> {
     }
 
     /// It is renamed, paused, activated, cancelled and deleted. Its log stays.
-    async fn is_changed_and_deleted(&self) {
+    async fn change_and_delete(&self) {
         let Self { browser, webhook, .. } = self;
         browser.open(&format!("/console/webhooks/{webhook}/settings/")).await;
         browser.fill("input[name=name]", "Orders <i>2</i>").await;
