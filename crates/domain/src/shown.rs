@@ -291,6 +291,16 @@ mod tests {
             let shown = indented(&json).unwrap();
             assert!(shown.len() <= json.len() * 8 + 16 * 1024, "{} of {}", shown.len(), json.len());
         }
+        // A blank brings the limit nearer by eight bytes, a letter of a text by seven.
+        let most = |json: &str| json.len() * 8 + 16 * 1024;
+        let json = |blanks, letters| {
+            let elements = format!("{}\"{}\"", "1,".repeat(200), "x".repeat(letters));
+            nested(64, &elements) + &" ".repeat(blanks)
+        };
+        let blanks = (0..).find(|blanks| indented(&json(*blanks, 0)).is_some()).unwrap();
+        let spare = most(&json(blanks, 0)) - indented(&json(blanks, 0)).unwrap().len();
+        let longest = json(blanks - spare, spare);
+        assert_eq!(indented(&longest).map(|shown| shown.len()), Some(most(&longest)));
     }
 
     proptest! {
