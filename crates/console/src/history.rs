@@ -116,7 +116,7 @@ fn details(details: &Value, webhook: WebhookId) -> Markup {
     if is_only_switch(details) {
         return html! {};
     }
-    let members = details.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let members = details.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null() && *value != "");
     html! {
         dl.details {
             @for (name, value) in members {

@@ -31,7 +31,7 @@ impl SettingsPage {
         let webhook = &self.webhook;
         let content = html! {
             section {
-                h2 { "Name, URL and events" }
+                h2 { "Name, description, URL and events" }
                 form.stack method="post" action=(Paths::of_webhook(webhook.id, "settings")) {
                     (token(frame))
                     input type="hidden" name="shown" value=(json!(self.shown));

@@ -137,7 +137,7 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
             div {
                 h1 { (foreign(&webhook.settings.name)) }
                 p.url { span #address { (foreign(&webhook.settings.url)) } " " (copy("address", "Copy", "Copy the URL")) }
-                @for line in webhook.settings.description.lines() { p.note { (foreign(line)) } }
+                @if !webhook.settings.description.is_empty() { p.note.lines { (foreign(&webhook.settings.description)) } }
             }
             div.actions {
                 @if webhook.settings.is_active {
