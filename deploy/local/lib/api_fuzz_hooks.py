@@ -1,4 +1,4 @@
-"""What schemathesis cannot know from the API's description: which URLs, times and names are good ones."""
+"""What schemathesis cannot know from the API's description: which URLs, times, names and descriptions are good ones."""
 
 from datetime import datetime
 
@@ -16,11 +16,12 @@ _moment = st.datetimes(datetime(1970, 1, 2), datetime(2026, 1, 1)).map(lambda mo
 schemathesis.openapi.format("date-time", st.builds("{}{}".format, _moment, st.sampled_from(["Z", "+05:30", "-08:00"])))
 
 
-# The pattern of names ends at U+FFFF. Of the characters beyond, some are refused.
+# The patterns of names and descriptions end at U+FFFF. Of the characters beyond, some are refused.
 _refused = [("\U0001bca0", "\U0001bca3"), ("\U0001d173", "\U0001d17a"), ("\U000e0000", "\U000e0fff")]
 
 
 @schemathesis.hook
 def filter_body(context, body):
-    name = body.get("name") if isinstance(body, dict) else None
-    return not isinstance(name, str) or not any(first <= char <= last for char in name for first, last in _refused)
+    texts = [body.get("name"), body.get("description")] if isinstance(body, dict) else []
+    characters = "".join(text for text in texts if isinstance(text, str))
+    return not any(first <= char <= last for char in characters for first, last in _refused)

@@ -70,13 +70,14 @@ fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
 }
 
 fn description(field: &str, given: &Given<'_>) -> Checked<String> {
-    let text = string(field, given)?;
-    not_longer(field, text, MAX_DESCRIPTION_CHARS)?;
-    if text.chars().any(|c| c.is_control() && !"\r\n\t".contains(c)) {
+    // A form of the console has these line breaks too, so it shows no edit where there is none.
+    let text = string(field, given)?.replace("\r\n", "\n").replace('\r', "\n");
+    not_longer(field, &text, MAX_DESCRIPTION_CHARS)?;
+    if text.chars().any(|c| c.is_control() && !"\n\t".contains(c)) {
         return violation(field, "control_character", "must not contain control characters but line breaks and tabs");
     }
-    not_hidden(field, text)?;
-    Ok(text.to_owned())
+    not_hidden(field, &text)?;
+    Ok(text)
 }
 
 fn not_longer(field: &str, text: &str, most: usize) -> Checked<()> {
