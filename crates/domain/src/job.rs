@@ -133,9 +133,12 @@ mod tests {
         assert_eq!(Job::parse(&one.to_bytes()).unwrap(), [one]);
         assert_eq!(Job::many_to_bytes(&[one]), one.to_bytes());
         assert_eq!(Job::parse(&Job::many_to_bytes(&[one, two, three])).unwrap(), [one, two, three]);
-        let other = Job::parse(br#"{"v":3,"other":true}"#).unwrap_err();
-        assert!(matches!(other, JobError::UnknownVersion(3)));
-        assert_eq!(other.reason(), "unknown_version");
+        let with_the_members_of_one = String::from_utf8(one.to_bytes()).unwrap().replace("\"v\":1", "\"v\":3");
+        for other in [r#"{"v":3,"other":true}"#, &with_the_members_of_one] {
+            let other = Job::parse(other.as_bytes()).unwrap_err();
+            assert!(matches!(other, JobError::UnknownVersion(3)), "{other}");
+            assert_eq!(other.reason(), "unknown_version");
+        }
         for garbage in [
             "",
             "{}",

@@ -263,8 +263,9 @@ async fn what_is_away_hides_nothing_else() {
     assert_eq!(text, "database.url (WEBHOOKS__DATABASE__URL) is not set");
     assert!(report.of("ok").any(|id| id == "services.dispatchers"), "{}", report.screen);
 
-    // Neither can be used, and the second one is found only when it is read.
+    // None can be used: the first one cannot be read at all, the last one is found only when its file is opened.
     for (name, value, fault) in [
+        ("RETRY__SCHEDULE", "soon", "retry.schedule (WEBHOOKS__RETRY__SCHEDULE)"),
         ("DATABASE__URL", "nonsense", "database.url (WEBHOOKS__DATABASE__URL)"),
         ("EGRESS__EXTRA_CA_FILE", "/no/such/file", "egress.extra_ca_file"),
     ] {

@@ -120,11 +120,16 @@ async fn of_documentation(anybody: &Api, snapshots: &mut Snapshots) {
     assert!(style.text == fs::read_to_string(repository().join(file)).unwrap(), "docs/style.css is {file}");
     snapshots.compare_with("readDocsStyle", &style, &json!(format!("[{file}]")));
     let asyncapi = anybody.get("/api/v1/asyncapi.yaml").await;
+    let file = |name: &str| fs::read_to_string(repository().join("proto-schemas").join(name)).unwrap();
+    // The schemas are served in a folder.
+    assert!(asyncapi.text == file("asyncapi.yaml").replace("$ref: './", "$ref: './schemas/"), "{}", asyncapi.text);
     snapshots.compare_with("readAsyncApi", &asyncapi, &json!("[proto-schemas/asyncapi.yaml]"));
+    for name in ["envelope.schema.json", "job.schema.json", "notice.schema.json"] {
+        assert!(anybody.get(&format!("/api/v1/schemas/{name}")).await.text == file(name), "{name}");
+    }
     let schema = anybody.get("/api/v1/schemas/event.schema.json").await;
-    let file = "proto-schemas/event.schema.json";
-    assert!(schema.text == fs::read_to_string(repository().join(file)).unwrap(), "event.schema.json is {file}");
-    snapshots.compare_with("readSchema", &schema, &json!(format!("[{file}]")));
+    assert!(schema.text == file("event.schema.json"), "{}", schema.text);
+    snapshots.compare_with("readSchema", &schema, &json!("[proto-schemas/event.schema.json]"));
     let page = anybody.get("/api/v1/docs/").await;
     assert!(page.text.starts_with("<!DOCTYPE html>") && page.text.ends_with("</html>"), "{}", page.text);
     snapshots.compare_with("readDocs", &page, &json!("[a page]"));

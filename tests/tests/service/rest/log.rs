@@ -214,6 +214,10 @@ async fn paging_while_rows_arrive_repeats_nothing_and_misses_nothing() {
     assert_eq!(distinct.len(), seen.len(), "no repeats");
     assert!(at_the_start.is_subset(&distinct), "no gaps");
     assert!(seen.is_sorted_by(|before, after| before > after) && pages >= 11);
+    // A cursor is of one list.
+    for list in [format!("{others}/deliveries"), format!("{webhook}/history")] {
+        assert_eq!(api.get(&format!("/api/v1/webhooks/{list}/?{query}")).await.status, 400, "{list}");
+    }
 }
 
 fn ids(rows: &[tokio_postgres::Row]) -> HashSet<String> {
