@@ -106,9 +106,8 @@ impl<'a> Edited<'a> {
 impl Source for Edited<'_> {
     fn get(&self, field: &str) -> Checked<Option<Given<'_>>> {
         let Some(shown) = self.shown.texts.get(field) else { return Ok(None) };
-        let shown = shown.iter().map(|text| text.trim());
-        let [shown, posted] = [shown.collect::<BTreeSet<_>>(), self.form.all(field).collect()]
-            .map(|texts| texts.into_iter().filter(|text| !text.is_empty()).collect::<BTreeSet<_>>());
+        let shown: BTreeSet<_> = shown.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+        let posted: BTreeSet<_> = self.form.all(field).filter(|text| !text.is_empty()).collect();
         if shown == posted { Ok(None) } else { self.form.get(field) }
     }
 }
