@@ -18,7 +18,8 @@ fn contracts() -> PathBuf {
     repository().join("proto-schemas")
 }
 
-fn file(name: &str) -> String {
+/// The text of a file of the contracts.
+pub(crate) fn file(name: &str) -> String {
     fs::read_to_string(contracts().join(name)).unwrap()
 }
 
@@ -26,7 +27,9 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-const SCHEMAS: [&str; 4] = ["event.schema.json", "envelope.schema.json", "notice.schema.json", "job.schema.json"];
+/// Every schema of the contracts.
+pub(crate) const SCHEMAS: [&str; 4] =
+    ["event.schema.json", "envelope.schema.json", "notice.schema.json", "job.schema.json"];
 
 #[test]
 fn every_schema_is_served_and_the_version_has_an_entry() {

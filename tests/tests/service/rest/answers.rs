@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
+    contracts,
     openapi::{Contract, described},
     rest::snapshots::Snapshots,
 };
@@ -120,15 +121,14 @@ async fn of_documentation(anybody: &Api, snapshots: &mut Snapshots) {
     assert!(style.text == fs::read_to_string(repository().join(file)).unwrap(), "docs/style.css is {file}");
     snapshots.compare_with("readDocsStyle", &style, &json!(format!("[{file}]")));
     let asyncapi = anybody.get("/api/v1/asyncapi.yaml").await;
-    let file = |name: &str| fs::read_to_string(repository().join("proto-schemas").join(name)).unwrap();
     // The schemas are served in a folder.
-    assert!(asyncapi.text == file("asyncapi.yaml").replace("$ref: './", "$ref: './schemas/"), "{}", asyncapi.text);
+    let with_folder = contracts::file("asyncapi.yaml").replace("$ref: './", "$ref: './schemas/");
+    assert!(asyncapi.text == with_folder, "{}", asyncapi.text);
     snapshots.compare_with("readAsyncApi", &asyncapi, &json!("[proto-schemas/asyncapi.yaml]"));
-    for name in ["envelope.schema.json", "job.schema.json", "notice.schema.json"] {
-        assert!(anybody.get(&format!("/api/v1/schemas/{name}")).await.text == file(name), "{name}");
+    for name in contracts::SCHEMAS {
+        assert!(anybody.get(&format!("/api/v1/schemas/{name}")).await.text == contracts::file(name), "{name}");
     }
     let schema = anybody.get("/api/v1/schemas/event.schema.json").await;
-    assert!(schema.text == file("event.schema.json"), "{}", schema.text);
     snapshots.compare_with("readSchema", &schema, &json!("[proto-schemas/event.schema.json]"));
     let page = anybody.get("/api/v1/docs/").await;
     assert!(page.text.starts_with("<!DOCTYPE html>") && page.text.ends_with("</html>"), "{}", page.text);
