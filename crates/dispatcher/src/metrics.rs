@@ -25,7 +25,7 @@ const END_STATES: [&str; 3] = ["succeeded", "dropped", "cancelled"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum NotAttempted {
-    /// It is under way already.
+    /// The job is under way already.
     Duplicate,
     /// The ledger does not expect this attempt.
     Stale,

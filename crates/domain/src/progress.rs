@@ -74,7 +74,7 @@ impl Progress {
     pub const NEW: Self =
         Self { state: DeliveryState::Pending, attempts: 0, run_base: 0, first_failed_at: None, next_attempt_at: None };
 
-    /// What to do with `job` at `now`. A `redelivered` job was delivered already and not acknowledged. Its consumer
+    /// Returns what becomes of `job` at `now`. A `redelivered` job was delivered already and not acknowledged. Its consumer
     /// may have died between recording the outcome and publishing the retry.
     pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime, schedule: &RetrySchedule) -> Verdict {
         if !self.state.is_waiting() {

@@ -87,7 +87,7 @@ impl Dispatcher {
         self.messages.iter().filter_map(move |taken| Some((number_of(&taken, job)?, taken)))
     }
 
-    /// As `UnderWay::delivery_count`.
+    /// Returns true if a message of the job was redelivered (`UnderWay::delivery_count`).
     fn was_redelivered(&self, job: Job) -> bool {
         self.parts(job).any(|(_, taken)| taken.message.redelivered)
     }
@@ -96,7 +96,7 @@ impl Dispatcher {
         self.slots.iter_mut().flatten().filter(|slot| slot.0 == job).for_each(|slot| slot.1 = phase);
     }
 
-    /// As `Settler::end_all` does.
+    /// Ends a job with the duplicates that its end takes along (`Settler::end_all`).
     fn end_all(&mut self, job: Job, end: End<()>, config: &Config) {
         let ends_with_all = match end {
             End::NotNeeded => config.is(Broken::DuplicatesEndWithStale),
@@ -105,8 +105,8 @@ impl Dispatcher {
         self.end(job, if ends_with_all { usize::MAX } else { end.duplicates() }, end, config);
     }
 
-    /// As `UnderWay::end` and `JobAck::attach_follow_up`: ends a job with the first of its duplicates. The first message
-    /// that can still be acknowledged gets the follow-up. The job continues with the next duplicate.
+    /// Ends a job with the first of its duplicates (`UnderWay::end`). The first message that can still be acknowledged gets
+    /// the follow-up (`JobAck::attach_follow_up`). The job continues with the next duplicate.
     fn end(&mut self, job: Job, duplicates: usize, end: End<()>, config: &Config) {
         let usable = self.parts(job).filter(|(number, taken)| *number <= duplicates && taken.is_usable);
         let chosen = usable.map(|(number, _)| number).min().unwrap_or_default();

@@ -109,7 +109,7 @@ impl Job {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Message {
     pub(crate) jobs: Bag<Job, DELIVERIES>,
-    /// It was delivered before, or carries that a message was from which it comes.
+    /// The message was delivered before, or comes from one that was.
     pub(crate) redelivered: bool,
     /// Minutes until it is due; on its queue, until it leaves that. 0 on a lane.
     pub(crate) wait: i8,

@@ -9,7 +9,7 @@ use crate::{error::LedgerError, leader::Leader, statement::sql};
 pub struct FailingThresholds {
     /// The first failure since the last success is at least this old.
     pub after: Duration,
-    /// At least so many attempts have failed since.
+    /// The minimum of attempts that have failed since.
     pub attempts: u32,
     /// Administrators are notified again when the webhook has been failing for these times.
     pub again_after: Vec<Duration>,

@@ -89,7 +89,7 @@ impl Ledger {
         of_one
     }
 
-    /// Releases those of the next jobs whose rows are at fault. Postpones their webhook if there are none.
+    /// Releases the next jobs that have faulty rows. Postpones their webhook if there are none.
     async fn release_faulty(&self, most: u16) -> Result<(), LedgerError> {
         let next = diesel::sql_query(FIND_NEXT).bind::<Int4, _>(i32::from(most));
         let next: Vec<HeldJob> = self.run("release_faulty", async |conn| next.load(conn).await).await?;

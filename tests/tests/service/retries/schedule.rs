@@ -10,9 +10,9 @@ use time::OffsetDateTime;
 
 use crate::retries::{attempts, ended, first_failed_at, no_message_is_left, publish};
 
-/// How late an attempt may come on a busy machine: less than the delays that these tests look for.
+/// The maximum lateness of an attempt on a busy machine: less than the delays that these tests look for.
 const LATE: Duration = Duration::from_secs(6);
-/// How early an attempt may come: a quarter of a second is no reason to postpone it. All share one clock.
+/// The maximum time before its due time: a dispatcher attempts a job that is early by up to 250 ms. All share one clock.
 const EARLY: Duration = Duration::from_millis(300);
 
 fn assert_on_time(what: &str, at: OffsetDateTime, due: OffsetDateTime) {
