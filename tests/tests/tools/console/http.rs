@@ -158,13 +158,23 @@ async fn a_form_needs_the_sessions_token_and_comes_from_the_console() {
     assert_eq!((paused.status, admin.webhook(&webhook).await["is_active"].as_bool()), (303, Some(false)));
     // Of a form that was opened before somebody else's change, only what was filled in anew is changed.
     let settings = format!("{page}settings/");
-    let shown = r#"shown={"name":"test","url":"https://localhost/","events":["quote.closed"]}&events=quote.closed"#;
-    let theirs = console.post(&settings, &format!("{shown}&name=test&url=https://localhost/theirs")).await;
-    assert_leads(&theirs, &format!("{settings}?done=changed"));
-    let mine = console.post(&settings, &format!("{shown}&name=mine&url=https://localhost/")).await;
-    assert_eq!(mine.status, 303);
-    let changed = admin.webhook(&webhook).await;
-    assert_eq!((changed["name"].as_str(), changed["url"].as_str()), (Some("mine"), Some("https://localhost/theirs")));
+    let shown = |description: &str| {
+        let settings = format!(r#""name":"test","url":"https://localhost/","events":["quote.closed"]{description}"#);
+        format!("shown={{{settings}}}&events=quote.closed")
+    };
+    let (described, without) = (shown(r#","description":"a\nb""#), shown(""));
+    let theirs = format!("{described}&name=test&description=theirs&url=https://localhost/theirs");
+    assert_leads(&console.post(&settings, &theirs).await, &format!("{settings}?done=changed"));
+    // A browser sends each line break as two characters.
+    let mine = format!("{described}&name=mine&description=a%0D%0Ab&url=https://localhost/");
+    // The form of a version that knew no descriptions.
+    let old = format!("{without}&name=old&url=https://localhost/");
+    for (form, name) in [(mine, "mine"), (old, "old")] {
+        assert_eq!(console.post(&settings, &form).await.status, 303);
+        let changed = admin.webhook(&webhook).await;
+        assert_eq!((&changed["name"], &changed["url"]), (&json!(name), &json!("https://localhost/theirs")));
+        assert_eq!(changed["description"], "theirs", "{name}");
+    }
     // What cannot be undone has to be confirmed.
     let delete = format!("{page}delete/");
     console.post(&delete, "").await;
