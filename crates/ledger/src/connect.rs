@@ -8,25 +8,25 @@ pub(crate) mod session;
 pub(crate) mod tenant_queue;
 pub(crate) mod timings;
 
-use std::{error::Error as _, io, sync::Arc, time::Duration};
+use std::{error::Error as _, io, time::Duration};
 
-use diesel::{
-    ConnectionError,
-    result::{DatabaseErrorKind, Error},
-};
+use diesel::{ConnectionError, result::Error};
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
-use tls::{ClientFiles, Failure, FileError, Peer};
+use tls::{Failure, Peer};
 use tokio_postgres::{
-    Client, Config, Connection, NoTls, Socket,
+    Client, Config, Connection, Socket,
     config::{SslNegotiation, TargetSessionAttrs},
     tls::MakeTlsConnect,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::connect::{
-    address::{Address, LedgerConfig},
-    hosts::{LatestHost, first_usable},
-    session::ServerSessions,
+use crate::{
+    connect::{
+        address::{Address, LedgerConfig},
+        hosts::{LatestHost, first_usable},
+        session::ServerSessions,
+    },
+    error::LedgerError,
 };
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,6 +48,9 @@ const SESSION_SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = 
      SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'; \
      SET default_transaction_isolation = 'read committed'";
 
+/// A connection that nothing but the driver below diesel has used yet.
+pub(crate) type Driver = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
 /// Connects. A statement may take as long as `call_timeout`.
 pub(crate) async fn establish(
     address: &Address,
@@ -55,24 +58,10 @@ pub(crate) async fn establish(
     call_timeout: Duration,
     (sessions, latest_host): (&ServerSessions, &LatestHost),
 ) -> Result<AsyncPgConnection, ConnectionError> {
-    async fn open<T>(
-        settings: &Config,
-        tls: T,
-        (sessions, latest_host): (&ServerSessions, &LatestHost),
-    ) -> Result<AsyncPgConnection, ConnectionError>
-    where
-        T: MakeTlsConnect<Socket> + Clone,
-        T::Stream: Send + 'static,
-    {
-        let (used, client, mut driver) = log_in(settings, tls.clone(), latest_host).await?;
-        sessions.claim((&used, tls), &client, &mut driver).await?;
-        AsyncPgConnection::try_from_client_and_connection(client, driver).await
-    }
-    let (settings, shared) = (settings(address, process)?, (sessions, latest_host));
-    let mut conn = match &address.tls {
-        None => open(&settings, NoTls, shared).await?,
-        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, shared).await?,
-    };
+    let tls = encryption(address)?;
+    let (settings, client, mut driver) = log_in(settings(address, process)?, &tls, latest_host).await?;
+    sessions.claim((&settings, tls), &client, &mut driver).await?;
+    let mut conn = AsyncPgConnection::try_from_client_and_connection(client, driver).await?;
     conn.batch_execute(&session(call_timeout)).await.map_err(ConnectionError::CouldntSetupConfiguration)?;
     Ok(conn)
 }
@@ -92,48 +81,31 @@ fn session(call_timeout: Duration) -> String {
 }
 
 /// Connects to the host that accepts writes. Returns its settings too.
-async fn log_in<T>(
-    settings: &Config,
-    tls: T,
+async fn log_in(
+    settings: Config,
+    tls: &MakeRustlsConnect,
     latest_host: &LatestHost,
-) -> Result<(Config, Client, Connection<Socket, T::Stream>), ConnectionError>
-where
-    T: MakeTlsConnect<Socket> + Clone,
-{
-    first_usable(settings, latest_host, CONNECT_TIMEOUT, |settings| {
-        let tls = tls.clone();
-        async move {
-            let (client, driver) = settings.connect(tls).await.map_err(|error| refused(&error))?;
-            Ok((settings, client, driver))
-        }
+) -> Result<(Config, Client, Driver), ConnectionError> {
+    first_usable(&settings, latest_host, CONNECT_TIMEOUT, async |settings| {
+        let (client, driver) = settings.connect(tls.clone()).await.map_err(|error| refused(&error))?;
+        Ok((settings, client, driver))
     })
     .await
 }
 
 /// Connects without diesel, for what diesel does not pass on.
 pub(crate) async fn client(config: &LedgerConfig, latest_host: &LatestHost) -> Result<Client, ConnectionError> {
-    async fn open<T>(settings: &Config, tls: T, latest_host: &LatestHost) -> Result<Client, ConnectionError>
-    where
-        T: MakeTlsConnect<Socket> + Clone,
-        T::Stream: Send + 'static,
-    {
-        let (_settings, client, driver) = log_in(settings, tls, latest_host).await?;
-        // The driver ends with its client.
-        tokio::spawn(driver);
-        Ok(client)
-    }
-    let address = Address::of(config).map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
+    let address = Address::of(config).map_err(not_connected)?;
     let settings = settings(&address, config.application_name)?;
-    let client = match &address.tls {
-        None => open(&settings, NoTls, latest_host).await?,
-        Some(files) => open(&settings, encryption(files, settings.get_ssl_negotiation())?, latest_host).await?,
-    };
+    let (_settings, client, driver) = log_in(settings, &encryption(&address)?, latest_host).await?;
+    // The driver ends with its client.
+    tokio::spawn(driver);
     client.batch_execute(&session(config.call_timeout)).await.map_err(|error| refused(&error))?;
     Ok(client)
 }
 
 fn settings(address: &Address, process: &'static str) -> Result<Config, ConnectionError> {
-    let mut settings = address.with_password().map_err(failed_password)?;
+    let mut settings = address.with_password().map_err(|error| not_connected(LedgerError::PasswordFile(error)))?;
     let (idle, interval, probes) = KEEPALIVE;
     settings
         .application_name(process)
@@ -147,10 +119,13 @@ fn settings(address: &Address, process: &'static str) -> Result<Config, Connecti
     Ok(settings)
 }
 
-/// Reads the files for each connection, so a certificate that was replaced needs no restart.
-fn encryption(files: &ClientFiles, negotiation: SslNegotiation) -> Result<MakeRustlsConnect, ConnectionError> {
-    let mut config = files.read().map_err(|error| failed_tls(Failure::new(error.to_string())))?;
-    if negotiation == SslNegotiation::Direct {
+/// Reads the files for each connection, so a certificate that was replaced needs no restart. Without TLS, the settings of
+/// the connection do not ask for it.
+fn encryption(address: &Address) -> Result<MakeRustlsConnect, ConnectionError> {
+    let files = address.tls.clone().unwrap_or_default();
+    let read = files.read().map_err(|error| LedgerError::Tls(Failure::new(error.to_string())));
+    let mut config = read.map_err(not_connected)?;
+    if address.settings.get_ssl_negotiation() == SslNegotiation::Direct {
         config.alpn_protocols = vec![ALPN_PROTOCOL.to_vec()];
     }
     Ok(MakeRustlsConnect::new(config))
@@ -163,64 +138,23 @@ fn refused(error: &tokio_postgres::Error) -> ConnectionError {
         .and_then(|cause| cause.downcast_ref::<io::Error>())
         .is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none());
     if is_read_only {
-        return ConnectionError::CouldntSetupConfiguration(read_only());
+        return not_connected(LedgerError::ReadOnly);
     }
     if let Some(failure) = Failure::find(error, Peer::Server) {
-        return failed_tls(failure);
+        return not_connected(LedgerError::Tls(failure));
     }
     ConnectionError::BadConnection(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
 }
 
-/// Diesel's only error of a connection that holds another error. [`tls_failure`] takes it out again.
-fn failed_tls(failure: Failure) -> ConnectionError {
-    ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(failure.into()))
+/// Diesel's only error of a connection that holds another error. [`reason`] finds it there.
+pub(crate) fn not_connected(reason: LedgerError) -> ConnectionError {
+    ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(reason.into()))
 }
 
-/// The TLS failure of a connection that was not made, if that is the reason.
-pub(crate) fn tls_failure(error: &ConnectionError) -> Option<&Failure> {
+/// Why a connection was not made, if that is known.
+pub(crate) fn reason(error: &ConnectionError) -> Option<&LedgerError> {
     match error {
-        ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(error)) => error.downcast_ref(),
+        ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(reason)) => reason.downcast_ref(),
         _ => None,
-    }
-}
-
-/// Holds the error as [`failed_tls`] does. [`password_failure`] takes it out again.
-fn failed_password(error: FileError) -> ConnectionError {
-    ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(Arc::new(error).into()))
-}
-
-/// The failure of the password's file, if it is why a connection was not made.
-pub(crate) fn password_failure(error: &ConnectionError) -> Option<&Arc<FileError>> {
-    match error {
-        ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(error)) => error.downcast_ref(),
-        _ => None,
-    }
-}
-
-/// The server's answer to a write that it does not take.
-pub(crate) fn read_only() -> Error {
-    Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, Box::new("the database takes no writes".to_owned()))
-}
-
-/// Whether a connection was not made because the server takes no writes.
-pub(crate) fn is_read_only(error: &ConnectionError) -> bool {
-    let ConnectionError::CouldntSetupConfiguration(error) = error else { return false };
-    matches!(error, Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Linux ends an idle connection at the first probe after `tcp_user_timeout`, other systems after the last probe.
-    #[test]
-    fn an_idle_connection_to_a_silent_host_ends_within_twenty_seconds() {
-        let text = "postgres://u@10.0.0.1/d?keepalives_interval=60&keepalives_retries=9&tcp_user_timeout=900";
-        let settings = settings(&Address::parse(text, &ClientFiles::default()).unwrap(), "test").unwrap();
-        let interval = settings.get_keepalives_interval().expect("without one, the system's is 75 s");
-        let probes = settings.get_keepalives_retries().unwrap();
-        assert!(settings.get_keepalives());
-        assert!(settings.get_keepalives_idle() + interval * probes <= Duration::from_secs(20));
-        assert_eq!(settings.get_tcp_user_timeout(), Some(&Duration::from_secs(20)));
     }
 }

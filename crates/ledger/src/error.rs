@@ -1,6 +1,6 @@
 //! The ledger's errors.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tls::{Failure, FileError, Role};
 
@@ -30,7 +30,7 @@ pub enum LedgerError {
     TwoPasswords,
     /// No connection could be had, as the password's file cannot be used.
     #[error("the file with the database's password cannot be used: {0}")]
-    PasswordFile(Arc<FileError>),
+    PasswordFile(FileError),
     /// No connection could be had, as TLS failed.
     #[error("TLS with the database failed: {0}")]
     Tls(Failure),

@@ -1,6 +1,6 @@
 //! Where the database is, and how it is reached: libpq's connection strings. tokio-postgres reads them, but for TLS.
 
-use std::{borrow::Cow, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{borrow::Cow, path::PathBuf, str::FromStr, time::Duration};
 
 use percent_encoding::percent_decode_str;
 use tls::{ClientFiles, FileError, IdentityFiles, Role, is_this_machine};
@@ -56,7 +56,7 @@ impl Address {
         let address = Self { password_file: config.password_file.clone(), ..parsed };
         match &address.password_file {
             Some(_) if address.settings.get_password().is_some() => Err(LedgerError::TwoPasswords),
-            _ => address.with_password().map(|_| address).map_err(|error| LedgerError::PasswordFile(Arc::new(error))),
+            _ => address.with_password().map(|_| address).map_err(LedgerError::PasswordFile),
         }
     }
 

@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::prelude::*;
+use diesel::{
+    prelude::*,
+    result::{DatabaseErrorKind, Error},
+};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 
-use crate::{
-    connect::{pool::Ledger, read_only},
-    error::LedgerError,
-    statement,
-};
+use crate::{connect::pool::Ledger, error::LedgerError, statement};
 
 /// A reading of the database's clock.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +52,9 @@ impl Ledger {
             let (database, is_read_only) = statement::sql(READ_CLOCK).value(conn).await?;
             let round_trip = began.elapsed();
             if is_read_only {
-                return Err(read_only());
+                // As a server answers to a write that it does not take.
+                let text = Box::new("the database takes no writes".to_owned());
+                return Err(Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, text));
             }
             let half = round_trip / 2;
             Ok(ClockReading { database, local: local + half, at: began + half, round_trip })

@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_postgres::{Config, config::Host};
 
-use crate::connect::session::is_shared;
+use crate::{connect::reason, error::LedgerError};
 
 /// PostgreSQL's port, where the connection string names none.
 const DEFAULT_PORT: u16 = 5432;
@@ -27,12 +27,8 @@ struct HostAddress {
     address: Option<IpAddr>,
 }
 
-/// One host of a connection string.
-struct OneHost {
-    name: Option<Host>,
-    address: Option<IpAddr>,
-    port: u16,
-}
+/// The settings of a connection to one host of a connection string.
+struct OneHost(Config);
 
 /// Opens a connection to the first host that can be used, in `time`. Begins with the host that was reached last. Each
 /// host, and each address of its name, has an equal share of the time that is left, for all of `open`. tokio-postgres
@@ -52,12 +48,12 @@ where
 {
     // A list that tokio-postgres refuses.
     let Some(hosts) = split(settings) else { return open(settings.clone()).await };
-    let (began, base, latest) = (Instant::now(), without_hosts(settings), *latest_host.0.lock());
+    let (began, latest) = (Instant::now(), *latest_host.0.lock());
     let mut failed = None;
     for (step, left) in (1..=hosts.len()).rev().enumerate() {
         let number = (latest.host + step) % hosts.len();
         let share = share_of(time, began, left);
-        match hosts[number].open(&base, latest.address, share, &open).await {
+        match hosts[number].open(latest.address, share, &open).await {
             Ok((address, opened)) => {
                 latest_host.note(HostAddress { host: number, address }, &hosts[number], failed.as_ref());
                 return Ok(opened);
@@ -86,7 +82,6 @@ impl OneHost {
     /// Opens a connection, beginning with the latest address if it still is one of the name's.
     async fn open<T, F>(
         &self,
-        base: &Config,
         latest: Option<IpAddr>,
         time: Duration,
         open: &impl Fn(Config) -> F,
@@ -99,7 +94,7 @@ impl OneHost {
         addresses.sort_by_key(|address| *address != latest);
         let mut failed = None;
         for (address, left) in addresses.iter().zip((1..=addresses.len()).rev()) {
-            match in_time(share_of(time, began, left), open(self.settings(base, *address))).await {
+            match in_time(share_of(time, began, left), open(self.at(*address))).await {
                 Ok(opened) => return Ok((*address, opened)),
                 Err(error) if is_final(&error) => return Err(error),
                 Err(error) => failed = Some(more_specific(failed, error)),
@@ -110,41 +105,36 @@ impl OneHost {
 
     /// Looks up the name, unless the connection string has the address. A directory of sockets has none.
     async fn addresses(&self) -> Result<Vec<Option<IpAddr>>, ConnectionError> {
-        let (Some(Host::Tcp(name)), None) = (&self.name, self.address) else { return Ok(vec![self.address]) };
+        let given = self.0.get_hostaddrs().first().copied();
+        let ([Host::Tcp(name)], None) = (self.0.get_hosts(), given) else { return Ok(vec![given]) };
         #[expect(clippy::disallowed_methods, reason = "tokio-postgres looks the operator's own names up in this way")]
-        let found = lookup_host((name.as_str(), self.port)).await;
+        let found = lookup_host((name.as_str(), self.port())).await;
         let found =
             found.map_err(|error| ConnectionError::BadConnection(format!("no address of the host: {error}")))?;
         Ok(found.map(|address| Some(address.ip())).collect())
     }
 
-    /// The settings of a connection to this host alone. Its name stays, as TLS verifies it.
-    fn settings(&self, base: &Config, address: Option<IpAddr>) -> Config {
-        let mut settings = base.clone();
-        match &self.name {
-            Some(Host::Tcp(name)) => {
-                settings.host(name);
-            }
-            Some(Host::Unix(directory)) => {
-                settings.host_path(directory);
-            }
-            None => {}
-        }
-        if let Some(address) = address {
+    /// The settings of a connection to an address of the host's name. The name stays, as TLS verifies it.
+    fn at(&self, address: Option<IpAddr>) -> Config {
+        let mut settings = self.0.clone();
+        if let (Some(address), []) = (address, self.0.get_hostaddrs()) {
             settings.hostaddr(address);
         }
-        settings.port(self.port);
         settings
+    }
+
+    fn port(&self) -> u16 {
+        self.0.get_ports().first().copied().unwrap_or(DEFAULT_PORT)
     }
 }
 
 impl std::fmt::Display for OneHost {
     fn fmt(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.name, self.address) {
-            (Some(Host::Tcp(name)), _) => write!(text, "{name}:{}", self.port),
-            (Some(Host::Unix(directory)), _) => write!(text, "{}", directory.display()),
-            (None, Some(address)) => write!(text, "{address}:{}", self.port),
-            (None, None) => Ok(()),
+        match (self.0.get_hosts(), self.0.get_hostaddrs()) {
+            ([Host::Tcp(name)], _) => write!(text, "{name}:{}", self.port()),
+            ([Host::Unix(directory)], _) => write!(text, "{}", directory.display()),
+            (_, [address]) => write!(text, "{address}:{}", self.port()),
+            _ => Ok(()),
         }
     }
 }
@@ -155,10 +145,17 @@ fn split(settings: &Config) -> Option<Vec<OneHost>> {
     let hosts = names.len().max(addresses.len());
     let agree = |count| count == 0 || count == hosts;
     let agrees = hosts > 0 && agree(names.len()) && agree(addresses.len()) && (agree(ports.len()) || ports.len() == 1);
-    let one = |number| OneHost {
-        name: names.get(number).cloned(),
-        address: addresses.get(number).copied(),
-        port: ports.get(number).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT),
+    let base = without_hosts(settings);
+    let one = |number: usize| {
+        let mut one = base.clone();
+        match names.get(number) {
+            Some(Host::Tcp(name)) => _ = one.host(name),
+            Some(Host::Unix(directory)) => _ = one.host_path(directory),
+            None => {}
+        }
+        addresses.get(number).map(|address| one.hostaddr(*address));
+        one.port(ports.get(number).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT));
+        OneHost(one)
     };
     agrees.then(|| (0..hosts).map(one).collect())
 }
@@ -197,13 +194,14 @@ async fn in_time<T>(
     timeout(time, opening).await.unwrap_or_else(|_| Err(silent(time)))
 }
 
-fn silent(time: Duration) -> ConnectionError {
+/// The error of a host that did not answer in time.
+pub(crate) fn silent(time: Duration) -> ConnectionError {
     ConnectionError::BadConnection(format!("no connection within {time:?}"))
 }
 
 /// Returns `true` for an error that ends the search: a pooler that shares sessions is refused, even where another host may be none.
 fn is_final(error: &ConnectionError) -> bool {
-    matches!(error, ConnectionError::CouldntSetupConfiguration(error) if is_shared(error))
+    matches!(reason(error), Some(LedgerError::SharedSession))
 }
 
 /// Returns the later error, unless only the earlier one is an answer: of TLS, or of a server that is read-only.
@@ -259,10 +257,8 @@ mod tests {
     #[test]
     fn each_host_has_its_own_name_address_and_port() {
         let of = |text: &str| -> Option<Vec<String>> {
-            let config = hosts(text);
-            let base = without_hosts(&config);
-            let shown = split(&config)?.into_iter().map(|host| {
-                let settings = host.settings(&base, host.address);
+            let shown = split(&hosts(text))?.into_iter().map(|host| {
+                let settings = host.at(None);
                 format!("{host} {:?} {:?} {:?}", settings.get_hosts(), settings.get_hostaddrs(), settings.get_ports())
             });
             Some(shown.collect())

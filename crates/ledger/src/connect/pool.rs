@@ -7,7 +7,7 @@ use diesel::{
     result::{DatabaseErrorKind, Error},
 };
 use diesel_async::{
-    AsyncPgConnection, SimpleAsyncConnection,
+    AnsiTransactionManager, AsyncPgConnection, SimpleAsyncConnection, TransactionManager,
     pooled_connection::{
         AsyncDieselConnectionManager, ManagerConfig, PoolError, RecyclingMethod,
         deadpool::{Object, Pool, PoolError as DeadpoolError},
@@ -23,12 +23,10 @@ use crate::{
         CONNECT_TIMEOUT,
         address::{Address, LedgerConfig},
         establish,
-        hosts::LatestHost,
-        is_read_only, password_failure,
+        hosts::{LatestHost, silent},
         session::{self, ServerSessions},
         tenant_queue::{TenantPermit, TenantQueue},
         timings::Timings,
-        tls_failure,
     },
     error::LedgerError,
     migrations::Migrations,
@@ -141,6 +139,23 @@ impl Ledger {
         Err(error)
     }
 
+    /// Runs statements as [`Ledger::run`] does, in one transaction.
+    pub(crate) async fn transaction<T, F>(&self, call: &'static str, statements: F) -> Result<T, LedgerError>
+    where
+        F: AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, Error>,
+    {
+        self.run(call, async |conn| {
+            AnsiTransactionManager::begin_transaction(conn).await?;
+            let done = statements(conn).await;
+            match done {
+                Ok(_) => AnsiTransactionManager::commit_transaction(conn).await?,
+                Err(_) => _ = AnsiTransactionManager::rollback_transaction(conn).await,
+            }
+            done
+        })
+        .await
+    }
+
     /// Registers how long calls take in the process's metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.context.timings.register(registry);
@@ -207,7 +222,7 @@ fn make_pool(config: &LedgerConfig, context: &Context) -> Result<Pool<AsyncPgCon
         // Nobody cancels the task when its caller gives up, and a frozen server never answers.
         let established = runtime.spawn(async move {
             let establishing = establish(&address, process, call_timeout, (&sessions, &latest_host));
-            tokio::time::timeout(CONNECT_TIMEOUT, establishing).await.unwrap_or_else(|_| Err(timed_out()))
+            tokio::time::timeout(CONNECT_TIMEOUT, establishing).await.unwrap_or_else(|_| Err(silent(CONNECT_TIMEOUT)))
         });
         Box::pin(async move {
             established.await.unwrap_or_else(|died| Err(ConnectionError::BadConnection(died.to_string())))
@@ -223,10 +238,6 @@ fn make_pool(config: &LedgerConfig, context: &Context) -> Result<Pool<AsyncPgCon
         .recycle_timeout(Some(CONNECT_TIMEOUT))
         .build()
         .map_err(|error| LedgerError::Unavailable(error.into()))
-}
-
-fn timed_out() -> ConnectionError {
-    ConnectionError::BadConnection(format!("no connection within {CONNECT_TIMEOUT:?}"))
 }
 
 /// Returns true if a statement failed because the connection, or the server behind it, went away. A server that ends a
@@ -255,21 +266,11 @@ pub(crate) async fn failed(error: Error, conn: &mut AsyncPgConnection) -> Ledger
 }
 
 fn pool_error(error: DeadpoolError) -> LedgerError {
-    if let DeadpoolError::Backend(PoolError::ConnectionError(error)) = &error {
-        if let Some(failure) = tls_failure(error) {
-            return LedgerError::Tls(failure.clone());
-        }
-        if let Some(failure) = password_failure(error) {
-            return LedgerError::PasswordFile(Arc::clone(failure));
-        }
-        if is_read_only(error) {
-            return LedgerError::ReadOnly;
-        }
-        if let ConnectionError::CouldntSetupConfiguration(error) = error
-            && session::is_shared(error)
-        {
-            return LedgerError::SharedSession;
-        }
+    use ConnectionError::CouldntSetupConfiguration;
+    match error {
+        DeadpoolError::Backend(PoolError::ConnectionError(CouldntSetupConfiguration(Error::QueryBuilderError(
+            reason,
+        )))) => reason.downcast().map_or_else(LedgerError::Unavailable, |reason| *reason),
+        error => LedgerError::Unavailable(error.into()),
     }
-    LedgerError::Unavailable(error.into())
 }

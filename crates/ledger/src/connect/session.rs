@@ -9,13 +9,19 @@ use std::time::{Duration, Instant};
 
 use diesel::{
     ConnectionError, QueryResult,
-    result::{DatabaseErrorInformation, DatabaseErrorKind, Error},
+    result::{DatabaseErrorKind, Error},
 };
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
+use domain::error_chain;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::{Client, Config, Connection, Socket, tls::MakeTlsConnect};
+use tokio_postgres::{Client, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
+
+use crate::{
+    connect::{Driver, not_connected, reason},
+    error::LedgerError,
+};
 
 /// A server's session setting that nobody else uses. It is empty in a session that nobody has used.
 const MARK_SETTING: &str = "webhooks.session";
@@ -86,12 +92,12 @@ impl ServerSessions {
     /// one, which is idle. Another client may be quicker, but it finds the mark too.
     ///
     /// # Errors
-    /// One that [`is_shared`] knows, or the server's. Other faults of the second connection prove nothing.
-    pub(crate) async fn claim<T: MakeTlsConnect<Socket>>(
+    /// [`LedgerError::SharedSession`], or the server's. Other faults of the second connection prove nothing.
+    pub(crate) async fn claim(
         &self,
-        (settings, tls): (&Config, T),
+        (settings, tls): (&Config, MakeRustlsConnect),
         client: &Client,
-        driver: &mut Connection<Socket, T::Stream>,
+        driver: &mut Driver,
     ) -> Result<(), ConnectionError> {
         let mark = mark(client, driver).await?;
         if self.were_own.lock().is_some_and(|at| at.elapsed() < PROBE_INTERVAL) {
@@ -99,10 +105,11 @@ impl ServerSessions {
         }
         match tokio::time::timeout(PROBE_TIMEOUT, probe(settings, tls)).await {
             Ok(Ok(())) => *self.were_own.lock() = Some(Instant::now()),
-            Ok(Err(ConnectionError::CouldntSetupConfiguration(error))) if is_shared(&error) => {
-                return Err(ConnectionError::CouldntSetupConfiguration(error));
+            Ok(Err(error)) if matches!(reason(&error), Some(LedgerError::SharedSession)) => return Err(error),
+            Ok(Err(error)) => {
+                let error = error_chain(&error);
+                tracing::debug!(error, "no second connection to look at the first one's session");
             }
-            Ok(Err(error)) => tracing::debug!(%error, "no second connection to look at the first one's session"),
             Err(_) => tracing::debug!("no second connection in time to look at the first one's session"),
         }
         send_statements(client, driver, &mark.check()).await
@@ -114,18 +121,14 @@ impl ServerSessions {
     }
 }
 
-async fn probe<T: MakeTlsConnect<Socket>>(settings: &Config, tls: T) -> Result<(), ConnectionError> {
+async fn probe(settings: &Config, tls: MakeRustlsConnect) -> Result<(), ConnectionError> {
     let connected = settings.connect(tls).await;
     let (client, mut driver) = connected.map_err(|error| ConnectionError::BadConnection(error.to_string()))?;
     mark(&client, &mut driver).await.map(drop)
 }
 
 /// Marks a session unless it is marked already.
-async fn mark<S, T>(client: &Client, driver: &mut Connection<S, T>) -> Result<SessionMark, ConnectionError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
+async fn mark(client: &Client, driver: &mut Driver) -> Result<SessionMark, ConnectionError> {
     let mark = SessionMark::new();
     let unmarked = refuse_if(&format!("current_setting('{MARK_SETTING}', true) <> ''"));
     send_statements(client, driver, &format!("{unmarked}; {}", mark.set())).await?;
@@ -134,62 +137,17 @@ where
 
 /// Sends statements before diesel has the connection: it prepares statements at once, which fails at such a pooler for
 /// reasons that nobody understands.
-async fn send_statements<S, T>(
-    client: &Client,
-    driver: &mut Connection<S, T>,
-    statements: &str,
-) -> Result<(), ConnectionError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
+async fn send_statements(client: &Client, driver: &mut Driver, statements: &str) -> Result<(), ConnectionError> {
     let said = tokio::select! {
         said = client.batch_execute(statements) => said,
         ended = driver => Err(ended.err().ok_or_else(closed)?),
     };
     said.map_err(|error| match error.as_db_error().and_then(|said| said.constraint()) {
-        Some(SHARED_CONSTRAINT) => ConnectionError::CouldntSetupConfiguration(shared_session()),
+        Some(SHARED_CONSTRAINT) => not_connected(LedgerError::SharedSession),
         _ => ConnectionError::BadConnection(error.to_string()),
     })
 }
 
 fn closed() -> ConnectionError {
     ConnectionError::BadConnection("the server closed the connection".to_owned())
-}
-
-fn shared_session() -> Error {
-    Error::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(SharedSession))
-}
-
-/// The error information that diesel would make of the server's error.
-struct SharedSession;
-
-impl DatabaseErrorInformation for SharedSession {
-    fn message(&self) -> &'static str {
-        "this session belongs to several clients"
-    }
-
-    fn details(&self) -> Option<&str> {
-        None
-    }
-
-    fn hint(&self) -> Option<&str> {
-        None
-    }
-
-    fn table_name(&self) -> Option<&str> {
-        None
-    }
-
-    fn column_name(&self) -> Option<&str> {
-        None
-    }
-
-    fn constraint_name(&self) -> Option<&str> {
-        Some(SHARED_CONSTRAINT)
-    }
-
-    fn statement_position(&self) -> Option<i32> {
-        None
-    }
 }
