@@ -9,7 +9,7 @@ use std::{
 };
 
 use diesel::{pg::Pg, prelude::*};
-use diesel_async::{AsyncConnection, RunQueryDsl};
+use diesel_async::RunQueryDsl;
 use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, TenantId};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -205,9 +205,7 @@ impl Ledger {
         if ids.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let found = self
-            .run("bodies_find", async |conn| conn.transaction(async |conn| with_bodies(conn, &ids).await).await)
-            .await?;
+        let found = self.transaction("bodies_find", async |conn| with_bodies(conn, &ids).await).await?;
         Ok(found.into_iter().map(DeliveryId::from).collect())
     }
 

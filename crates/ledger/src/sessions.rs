@@ -1,7 +1,7 @@
 //! Admin sessions of the `database` back end (specification, section 5.1).
 
 use diesel::{pg::Pg, prelude::*};
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::TenantId;
 use ring::{
     digest::{SHA256, digest},
@@ -92,15 +92,12 @@ impl Ledger {
     /// As [`Ledger::session_create`]. The other session then stays, unless the error [is
     /// unconfirmed](LedgerError::is_unconfirmed).
     pub async fn session_exchange(&self, other: &SessionHash, new: &NewSession) -> Result<bool, LedgerError> {
-        self.run("session_exchange", async |conn| {
-            conn.transaction(async |conn| {
-                let revoked = diesel::delete(admin_sessions::table.find(&other.0)).execute(conn).await? > 0;
-                if revoked {
-                    insert(conn, new).await?;
-                }
-                Ok(revoked)
-            })
-            .await
+        self.transaction("session_exchange", async |conn| {
+            let revoked = diesel::delete(admin_sessions::table.find(&other.0)).execute(conn).await? > 0;
+            if revoked {
+                insert(conn, new).await?;
+            }
+            Ok(revoked)
         })
         .await
     }

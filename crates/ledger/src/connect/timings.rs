@@ -89,7 +89,7 @@ mod tests {
         let mut calls = 0;
         for source in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
             let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-            let named = [".run(\"", ".run_within(call_timeout, \""];
+            let named = [".run(\"", ".transaction(\"", ".run_within(call_timeout, \""];
             for (at, _) in named.iter().flat_map(|call| code.match_indices(call)) {
                 let name = code[at..].split('"').nth(1).unwrap();
                 let (_, function) = code[..at].rsplit_once("fn ").unwrap();

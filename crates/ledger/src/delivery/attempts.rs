@@ -6,7 +6,7 @@ use diesel::{
     prelude::*,
     sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::RunQueryDsl;
 pub use domain::Record;
 use domain::{DeliveryId, DurationBucket, PostResult, Progress, Traceparent, WebhookId};
 use time::OffsetDateTime;
@@ -148,12 +148,9 @@ impl Ledger {
         let ids: Vec<_> = made.iter().map(|attempted| attempted.id.as_uuid()).collect();
         let known = deliveries::table.filter(deliveries::id.eq_any(ids)).select(deliveries::id);
         let known: Vec<Uuid> = self
-            .run("deliveries_known", async |conn| {
-                conn.transaction(async |conn| {
-                    plan_with_values(conn).await?;
-                    known.load(conn).await
-                })
-                .await
+            .transaction("deliveries_known", async |conn| {
+                plan_with_values(conn).await?;
+                known.load(conn).await
             })
             .await?;
         Ok(known.into_iter().collect())
@@ -168,14 +165,11 @@ impl Ledger {
             statement.started_at.push(attempted.answer.started_at);
             statement.duration_us.push(microseconds(attempted.answer.elapsed));
         }
-        let find = async |conn: &mut AsyncPgConnection| {
-            conn.transaction(async |conn| {
-                plan_with_values(conn).await?;
-                (&statement).load(conn).await
-            })
-            .await
-        };
-        let rows = self.run("records_find", find).await;
+        let find = self.transaction("records_find", async |conn| {
+            plan_with_values(conn).await?;
+            (&statement).load(conn).await
+        });
+        let rows = find.await;
         let rows: Vec<RecordedRow> = self.judged(&statement, rows).await?;
         let read = |(id, progress, is_latest): RecordedRow| {
             let progress = read_progress(progress).map_err(unreadable)?;

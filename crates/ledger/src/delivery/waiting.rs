@@ -1,7 +1,7 @@
 //! Deliveries that wait for an attempt: postponed, made due, or cancelled.
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -45,12 +45,9 @@ impl Ledger {
         let is_waiting = made.and(deliveries::state.eq_any(waiting()));
         let postpone = diesel::update(deliveries::table.find(delivery.as_uuid()).filter(is_waiting))
             .set(deliveries::next_attempt_at.eq(until));
-        self.run("delivery_postpone", async |conn| {
-            conn.transaction(async |conn| {
-                plan_with_values(conn).await?;
-                Ok(postpone.execute(conn).await? > 0)
-            })
-            .await
+        self.transaction("delivery_postpone", async |conn| {
+            plan_with_values(conn).await?;
+            Ok(postpone.execute(conn).await? > 0)
         })
         .await
     }
@@ -58,10 +55,7 @@ impl Ledger {
     /// Cancels those of the deliveries that still wait.
     pub async fn deliveries_cancel(&self, ids: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
-        self.run("deliveries_cancel", async |conn| {
-            conn.transaction(async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await
-        })
-        .await
+        self.transaction("deliveries_cancel", async |conn| cancel_waiting(conn, &ids).await.map(|_| ())).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changes and deletions by administrators.
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{NoticeType, WebhookId};
 use serde_json::{Map, Value, json};
 
@@ -31,29 +31,26 @@ impl Ledger {
         id: WebhookId,
         change: impl FnOnce(&mut WebhookSettings) -> Result<(), E> + Send,
     ) -> Result<Result<Option<Webhook>, E>, LedgerError> {
-        self.run("webhook_change", async |conn| {
-            conn.transaction(async |conn| {
-                let one = webhooks::table.filter(of(actor.tenant).and(webhooks::id.eq(id)));
-                let before = one.select(WebhookSettings::as_select()).for_no_key_update();
-                let Some(before) = before.first(conn).await.optional()? else { return Ok(Ok(None)) };
-                let mut after = before.clone();
-                if let Err(refused) = change(&mut after) {
-                    return Ok(Err(refused));
-                }
-                let changes = after.changes(&before);
-                if !changes.is_empty() {
-                    let is_paused = before.is_active && !after.is_active;
-                    let paused_at = is_paused.then(|| webhooks::paused_at.eq(diesel::dsl::now));
-                    let row = (&after, webhooks::updated_at.eq(diesel::dsl::now), paused_at);
-                    diesel::update(one).set(row).execute(conn).await?;
-                    notify(conn, actor, id, changes, after.is_active).await?;
-                }
-                if after.is_active && !before.is_active {
-                    release_all(conn, id.as_uuid()).await?;
-                }
-                shown(conn, actor.tenant, id).await.map(Ok)
-            })
-            .await
+        self.transaction("webhook_change", async |conn| {
+            let one = webhooks::table.filter(of(actor.tenant).and(webhooks::id.eq(id)));
+            let before = one.select(WebhookSettings::as_select()).for_no_key_update();
+            let Some(before) = before.first(conn).await.optional()? else { return Ok(Ok(None)) };
+            let mut after = before.clone();
+            if let Err(refused) = change(&mut after) {
+                return Ok(Err(refused));
+            }
+            let changes = after.changes(&before);
+            if !changes.is_empty() {
+                let is_paused = before.is_active && !after.is_active;
+                let paused_at = is_paused.then(|| webhooks::paused_at.eq(diesel::dsl::now));
+                let row = (&after, webhooks::updated_at.eq(diesel::dsl::now), paused_at);
+                diesel::update(one).set(row).execute(conn).await?;
+                notify(conn, actor, id, changes, after.is_active).await?;
+            }
+            if after.is_active && !before.is_active {
+                release_all(conn, id.as_uuid()).await?;
+            }
+            shown(conn, actor.tenant, id).await.map(Ok)
         })
         .await
     }
@@ -61,20 +58,17 @@ impl Ledger {
     /// Deletes one of the tenant's webhooks. It gets nothing more. Its waiting deliveries count as cancelled, and
     /// [`Ledger::cancellation_step`] marks them so. Its history stays. Returns `false` when there is no such webhook.
     pub async fn webhook_delete(&self, actor: &Actor, id: WebhookId) -> Result<bool, LedgerError> {
-        self.run("webhook_delete", async |conn| {
-            conn.transaction(async |conn| {
-                let one = webhooks::table.filter(of(actor.tenant).and(webhooks::id.eq(id.as_uuid())));
-                let gone = (webhooks::deleted_at.eq(diesel::dsl::now), webhooks::is_active.eq(false));
-                let deleted = diesel::update(one).set(gone).returning((webhooks::name, webhooks::url));
-                let deleted: Option<(String, String)> = deleted.get_result(conn).await.optional()?;
-                let Some((name, url)) = deleted else { return Ok(false) };
-                sql(END_RECOVERIES).bind(id.as_uuid()).execute(conn).await?;
-                begin_cancellation(conn, id.as_uuid(), None).await?;
-                add_history(conn, actor, id, Action::Deleted, json!({"name": name, "url": url})).await?;
-                add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;
-                Ok(true)
-            })
-            .await
+        self.transaction("webhook_delete", async |conn| {
+            let one = webhooks::table.filter(of(actor.tenant).and(webhooks::id.eq(id.as_uuid())));
+            let gone = (webhooks::deleted_at.eq(diesel::dsl::now), webhooks::is_active.eq(false));
+            let deleted = diesel::update(one).set(gone).returning((webhooks::name, webhooks::url));
+            let deleted: Option<(String, String)> = deleted.get_result(conn).await.optional()?;
+            let Some((name, url)) = deleted else { return Ok(false) };
+            sql(END_RECOVERIES).bind(id.as_uuid()).execute(conn).await?;
+            begin_cancellation(conn, id.as_uuid(), None).await?;
+            add_history(conn, actor, id, Action::Deleted, json!({"name": name, "url": url})).await?;
+            add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;
+            Ok(true)
         })
         .await
     }
