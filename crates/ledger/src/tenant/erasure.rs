@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{DeliveryId, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -61,9 +61,14 @@ pub struct Erasure {
 
 #[derive(Clone, Debug)]
 enum ErasureStage {
-    Deliveries { webhook: usize, after: Uuid },
-    OfWebhooks { table: usize },
-    OfTenant { table: usize },
+    Deliveries {
+        webhook: usize,
+        after: Uuid,
+    },
+    /// The tables of webhooks, then those of the tenant: so many are done.
+    Tables {
+        done: usize,
+    },
     End,
 }
 
@@ -117,19 +122,16 @@ impl Ledger {
     /// When the database does not answer, or a row is locked. Nothing has happened then, and the step can be taken again.
     pub async fn erasure_step(&self, erasure: &mut Erasure) -> Result<Erased, LedgerError> {
         let (tenant, settled_before) = (erasure.tenant, erasure.settled_before);
-        let taken = self.run("erasure_step", async |conn| {
-            conn.transaction(async |conn| {
-                conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
-                // So nobody registers a webhook, which would get the events that are about to go.
-                lock_registrations(conn, tenant).await?;
-                let is_unsettled = webhooks::deleted_at.is_null().or(webhooks::deleted_at.gt(settled_before));
-                let registered = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).filter(is_unsettled);
-                if diesel::select(diesel::dsl::exists(registered)).get_result::<bool>(conn).await? {
-                    return Ok(None);
-                }
-                erasure.erase_some(conn).await.map(Some)
-            })
-            .await
+        let taken = self.transaction("erasure_step", async |conn| {
+            conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
+            // So nobody registers a webhook, which would get the events that are about to go.
+            lock_registrations(conn, tenant).await?;
+            let is_unsettled = webhooks::deleted_at.is_null().or(webhooks::deleted_at.gt(settled_before));
+            let registered = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid())).filter(is_unsettled);
+            if diesel::select(diesel::dsl::exists(registered)).get_result::<bool>(conn).await? {
+                return Ok(None);
+            }
+            erasure.erase_some(conn).await.map(Some)
         });
         let Some((gone, next)) = taken.await? else { return Ok(Erased::Registered) };
         let is_over = matches!(erasure.stage, ErasureStage::End);
@@ -151,31 +153,24 @@ impl Erasure {
         Ok(match &self.stage {
             ErasureStage::Deliveries { webhook, after } => {
                 let Some(id) = self.webhooks.get(*webhook) else {
-                    return Ok((Vec::new(), ErasureStage::OfWebhooks { table: 0 }));
+                    return Ok((Vec::new(), ErasureStage::Tables { done: 0 }));
                 };
                 let (gone, last) = self.erase_deliveries(conn, *id, *after).await?;
                 let next = ErasureStage::Deliveries { webhook: webhook + 1, after: Uuid::nil() };
                 (gone, last.map_or(next, |after| ErasureStage::Deliveries { webhook: *webhook, after }))
             }
-            ErasureStage::OfWebhooks { table: number } => {
-                let Some(table) = WEBHOOK_TABLES.get(*number) else {
-                    return Ok((Vec::new(), ErasureStage::OfTenant { table: 0 }));
+            ErasureStage::Tables { done } => {
+                let of_webhooks = WEBHOOK_TABLES.into_iter().map(|table| (table, "webhook_id = ANY ($1)"));
+                let of_tenant = TENANT_TABLES.into_iter().map(|table| (table, "tenant_id = $2"));
+                let Some((table, is_own)) = of_webhooks.chain(of_tenant).nth(*done) else {
+                    return Ok((Vec::new(), ErasureStage::End));
                 };
                 let erase = sql(format!(
                     "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
-                       SELECT ctid FROM {table} WHERE webhook_id = ANY ($1) LIMIT {STEP_ROWS}))"
+                       SELECT ctid FROM {table} WHERE {is_own} LIMIT {STEP_ROWS}))"
                 ));
-                let gone = erase.bind(&self.webhooks).execute(conn).await?;
-                (vec![(*table, gone)], ErasureStage::OfWebhooks { table: number + usize::from(gone < STEP_ROWS) })
-            }
-            ErasureStage::OfTenant { table: number } => {
-                let Some(table) = TENANT_TABLES.get(*number) else { return Ok((Vec::new(), ErasureStage::End)) };
-                let erase = sql(format!(
-                    "DELETE FROM {table} WHERE ctid = ANY (ARRAY( \
-                       SELECT ctid FROM {table} WHERE tenant_id = $1 LIMIT {STEP_ROWS}))"
-                ));
-                let gone = erase.bind(self.tenant.as_uuid()).execute(conn).await?;
-                (vec![(*table, gone)], ErasureStage::OfTenant { table: number + usize::from(gone < STEP_ROWS) })
+                let gone = erase.bind(&self.webhooks).bind(self.tenant).execute(conn).await?;
+                (vec![(table, gone)], ErasureStage::Tables { done: done + usize::from(gone < STEP_ROWS) })
             }
             ErasureStage::End => (Vec::new(), ErasureStage::End),
         })
