@@ -13,9 +13,9 @@ use std::{
 
 use diesel::{
     prelude::*,
-    sql_types::{Array, Double, Int4, SmallInt, Timestamptz, Uuid as SqlUuid},
+    sql_types::{Double, Int4, SmallInt, Timestamptz, Uuid as SqlUuid},
 };
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, Job};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -25,6 +25,7 @@ use crate::{
     connect::{clock::sql::now, pool::Ledger},
     delivery::waiting::due_now,
     error::LedgerError,
+    statement::sql,
     tables::promised_jobs,
 };
 
@@ -125,8 +126,7 @@ impl Ledger {
         let Some((_, until, _)) = leased.as_slice().first().copied() else { return Ok(OutboxBatch::EMPTY) };
         let ids: Vec<Uuid> = leased.iter().map(|(id, ..)| *id).collect();
         // Others lock deliveries before their entries here. The lease needs no lock any more.
-        let waiting =
-            self.run("outbox_lease", async |conn| conn.transaction(async |conn| due_now(conn, &ids).await).await).await;
+        let waiting = self.transaction("outbox_lease", async |conn| due_now(conn, &ids).await).await;
         if waiting.is_err() {
             let ours = promised_jobs::delivery_id.eq_any(&ids).and(promised_jobs::leased_until.eq(until));
             let release = diesel::update(promised_jobs::table.filter(ours)).set(promised_jobs::leased_until.eq(now()));
@@ -140,7 +140,7 @@ impl Ledger {
     /// # Errors
     /// When the database does not answer. The jobs are then published again as duplicates, and found stale.
     pub async fn outbox_delete(&self, batch: &OutboxBatch) -> Result<(), LedgerError> {
-        let query = diesel::sql_query(DELETE).bind::<Array<SqlUuid>, _>(&batch.ids).bind::<Timestamptz, _>(batch.until);
+        let query = sql(DELETE).bind(&batch.ids).bind(batch.until);
         self.run("outbox_delete", async |conn| query.execute(conn).await.map(|_| ())).await
     }
 }
@@ -158,19 +158,19 @@ pub(crate) async fn add_to_outbox(conn: &mut AsyncPgConnection, delivery: Uuid) 
         .map(|_| ())
 }
 
-/// Adds the next attempts of deliveries that wait, given with their numbers of attempts made. `delivery_count` returns the number of
-/// deliveries of a job by the broker. The caller leases the jobs for [`OUTBOX_LEASE`], even those that are already in the outbox.
+/// Adds the next attempts of deliveries that wait, given with their numbers of attempts made. `delivery_counts` are the
+/// numbers of deliveries of jobs by the broker that are not 0. The caller leases the jobs for [`OUTBOX_LEASE`], even those that are already in the outbox.
 pub(crate) async fn add_leased(
     conn: &mut AsyncPgConnection,
     waiting: &[(Uuid, i16)],
-    delivery_count: impl Fn(&Uuid) -> i16,
+    delivery_counts: &HashMap<Uuid, i16>,
 ) -> QueryResult<OutboxBatch> {
     if waiting.is_empty() {
         return Ok(OutboxBatch::EMPTY);
     }
-    let (seconds, delivery) = (vec![OUTBOX_LEASE.as_secs_f64()], waiting.iter().map(|(id, _)| *id).collect());
-    let statement =
-        AddLeased { seconds, delivery, delivery_count: waiting.iter().map(|(id, _)| delivery_count(id)).collect() };
+    let delivery: Vec<Uuid> = waiting.iter().map(|(id, _)| *id).collect();
+    let delivery_count = delivery.iter().map(|id| delivery_counts.get(id).copied().unwrap_or_default()).collect();
+    let statement = AddLeased { seconds: vec![OUTBOX_LEASE.as_secs_f64()], delivery, delivery_count };
     let entries: Vec<LeasedEntry> = statement.load(conn).await?;
     Ok(OutboxBatch::of(&entries, waiting))
 }

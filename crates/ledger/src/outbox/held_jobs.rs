@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 
-use diesel::{
-    prelude::*,
-    sql_types::{Array, Int4, SmallInt, Uuid as SqlUuid},
-};
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel::{prelude::*, sql_types::Uuid as SqlUuid};
+use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use uuid::Uuid;
 
 use crate::{
@@ -18,35 +15,14 @@ use crate::{
         add_leased,
         tasks::{STEP_LOCK_TIMEOUT, TaskStep},
     },
+    statement::sql,
 };
-
-#[derive(QueryableByName)]
-struct ReleasedJob {
-    #[diesel(sql_type = SqlUuid)]
-    delivery_id: Uuid,
-    #[diesel(sql_type = SmallInt)]
-    delivery_count: i16,
-}
 
 // Writes the rows of deliveries, as publishing their jobs does.
 batch_statement! {
     TouchDeliveries -> (SqlUuid,);
     job { delivery: Uuid => SqlUuid };
     " UPDATE deliveries AS d SET next_attempt_at = d.next_attempt_at FROM job WHERE d.id = job.delivery RETURNING d.id"
-}
-
-#[derive(QueryableByName)]
-struct HeldJob {
-    #[diesel(sql_type = SqlUuid)]
-    webhook_id: Uuid,
-    #[diesel(sql_type = SqlUuid)]
-    delivery_id: Uuid,
-}
-
-#[derive(QueryableByName)]
-struct ReadyWebhook {
-    #[diesel(sql_type = SqlUuid)]
-    webhook_id: Uuid,
 }
 
 /// Deletes held jobs of a webhook. Locks them in the order in which jobs are held and released.
@@ -91,17 +67,17 @@ impl Ledger {
 
     /// Releases the next jobs that have faulty rows. Postpones their webhook if there are none.
     async fn release_faulty(&self, most: u16) -> Result<(), LedgerError> {
-        let next = diesel::sql_query(FIND_NEXT).bind::<Int4, _>(i32::from(most));
-        let next: Vec<HeldJob> = self.run("release_faulty", async |conn| next.load(conn).await).await?;
-        let Some(webhook) = next.iter().map(|job| job.webhook_id).next() else { return Ok(()) };
-        let jobs: Vec<Uuid> = next.into_iter().map(|job| job.delivery_id).collect();
+        let next = sql(FIND_NEXT).bind(i32::from(most));
+        let next: Vec<(Uuid, Uuid)> = self.run("release_faulty", async |conn| next.values(conn).await).await?;
+        let Some((webhook, _)) = next.as_slice().first().copied() else { return Ok(()) };
+        let jobs: Vec<Uuid> = next.into_iter().map(|(_, delivery)| delivery).collect();
         let faulty = self.faulty(&jobs).await?;
         if faulty.is_empty() {
-            let postpone = diesel::sql_query(POSTPONE_WEBHOOK).bind::<SqlUuid, _>(webhook);
+            let postpone = sql(POSTPONE_WEBHOOK).bind(webhook);
             return self.run("release_faulty", async |conn| postpone.execute(conn).await.map(|_| ())).await;
         }
         tracing::error!(%webhook, deliveries = ?faulty, "held jobs cannot be published by the data of their rows: they are left to lost-job detection");
-        let release = diesel::sql_query(DELETE_HELD).bind::<SqlUuid, _>(webhook).bind::<Array<SqlUuid>, _>(faulty);
+        let release = sql(DELETE_HELD).bind(webhook).bind(faulty);
         self.run("release_faulty", async |conn| release.execute(conn).await.map(|_| ())).await
     }
 
@@ -125,27 +101,18 @@ impl Ledger {
     }
 
     async fn jobs_release_of(&self, webhooks: i32, per_second: u16) -> Result<Option<TaskStep>, LedgerError> {
-        let most = i32::from(per_second);
-        self.run("jobs_release_of", async |conn| {
-            conn.transaction(async |conn| {
-                conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
-                let ready: Vec<ReadyWebhook> =
-                    diesel::sql_query(LOCK_READY_WEBHOOKS).bind::<Int4, _>(webhooks).load(conn).await?;
-                if ready.is_empty() {
-                    return Ok(None);
-                }
-                let ready: Vec<Uuid> = ready.into_iter().map(|one| one.webhook_id).collect();
-                let release = diesel::sql_query(RELEASE_JOBS).bind::<Int4, _>(most).bind::<Array<SqlUuid>, _>(ready);
-                let rows: Vec<ReleasedJob> = release.load(conn).await?;
-                let taken: Vec<Uuid> = rows.iter().map(|row| row.delivery_id).collect();
-                let delivery_counts: HashMap<Uuid, i16> =
-                    rows.iter().map(|row| (row.delivery_id, row.delivery_count)).collect();
-                let waiting = due_now(conn, &taken).await?;
-                let batch =
-                    add_leased(conn, &waiting, |id| delivery_counts.get(id).copied().unwrap_or_default()).await?;
-                Ok(Some(TaskStep { deliveries: waiting.len(), batch: Some(batch) }))
-            })
-            .await
+        self.transaction("jobs_release_of", async |conn| {
+            conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
+            let ready: Vec<Uuid> = sql(LOCK_READY_WEBHOOKS).bind(webhooks).values(conn).await?;
+            if ready.is_empty() {
+                return Ok(None);
+            }
+            let release = sql(RELEASE_JOBS).bind(i32::from(per_second)).bind(ready);
+            let delivery_counts: HashMap<Uuid, i16> = release.values(conn).await?.into_iter().collect();
+            let released: Vec<Uuid> = delivery_counts.keys().copied().collect();
+            let waiting = due_now(conn, &released).await?;
+            let batch = add_leased(conn, &waiting, &delivery_counts).await?;
+            Ok(Some(TaskStep { deliveries: waiting.len(), batch: Some(batch) }))
         })
         .await
     }
@@ -153,5 +120,5 @@ impl Ledger {
 
 /// Releases the held jobs of a webhook that is becoming active. The caller has locked the webhook.
 pub(crate) async fn release_all(conn: &mut AsyncPgConnection, webhook: Uuid) -> QueryResult<usize> {
-    diesel::sql_query(RELEASE_ALL).bind::<SqlUuid, _>(webhook).execute(conn).await
+    sql(RELEASE_ALL).bind(webhook).execute(conn).await
 }

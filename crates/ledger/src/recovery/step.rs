@@ -1,6 +1,6 @@
 //! The steps of recoveries. If a process dies, another one continues.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use diesel::prelude::*;
 use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
@@ -100,7 +100,7 @@ impl Ledger {
                 found = with_their_bodies(conn, found).await?;
                 let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
                 begin(conn, &ids).await?;
-                let batch = add_leased(conn, &found, |_| 0).await?;
+                let batch = add_leased(conn, &found, &HashMap::new()).await?;
                 let is_finished = !is_full && candidates.len() < usize::from(looked_at);
                 sql(ADVANCE_RECOVERY)
                     .bind(leased.id)
