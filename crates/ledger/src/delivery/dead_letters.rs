@@ -1,22 +1,12 @@
 //! Dead letters (quarantine): jobs that are parked in the queue of dead jobs, as no dispatcher can do them.
 
-use diesel::sql_types::{Text, Uuid as SqlUuid};
-use diesel_async::{AsyncConnection, RunQueryDsl};
 use domain::DeliveryId;
 use uuid::Uuid;
 
-use crate::{
-    batch::batch_statement, connect::pool::Ledger, delivery::waiting::due_now, error::LedgerError, statement::sql,
-};
+use crate::{connect::pool::Ledger, delivery::waiting::due_now, error::LedgerError, statement::sql};
 
-batch_statement! {
-    ParkJobs -> (SqlUuid,);
-    parked { delivery: Uuid => SqlUuid, reason: String => Text };
-    "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, dead_reason) SELECT delivery, 0, now(), reason FROM parked \
-      ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), dead_reason = excluded.dead_reason \
-      RETURNING delivery_id"
-}
-
+const PARK: &str = "INSERT INTO suspect_jobs (delivery_id, tries, marked_at, dead_reason) VALUES ($1, 0, now(), $2) \
+     ON CONFLICT (delivery_id) DO UPDATE SET marked_at = now(), dead_reason = excluded.dead_reason";
 const LIST_PARKED: &str = "SELECT delivery_id FROM suspect_jobs \
      WHERE dead_reason IS NOT NULL AND marked_at < now() - interval '1 minute' ORDER BY delivery_id";
 const HAS_ENDED: &str = "SELECT EXISTS ( \
@@ -34,9 +24,8 @@ impl Ledger {
     /// Notes that a delivery's job is about to be parked in the queue of dead jobs. Lost-job detection leaves it there. Its
     /// tries stay: it comes again if its process dies before that, and must not crash as many again.
     pub async fn job_park(&self, delivery: DeliveryId, reason: &str) -> Result<(), LedgerError> {
-        let statement = ParkJobs { delivery: vec![delivery.as_uuid()], reason: vec![reason.to_owned()] };
-        let _: Vec<(Uuid,)> = self.run("job_park", async |conn| statement.load(conn).await).await?;
-        Ok(())
+        let park = sql(PARK).bind(delivery).bind(reason);
+        self.run("job_park", async |conn| park.execute(conn).await.map(|_| ())).await
     }
 
     /// The deliveries whose jobs are noted as parked for a minute at least, in the order of their ids: the jobs are on the queue of
@@ -50,12 +39,9 @@ impl Ledger {
     pub async fn jobs_unpark(&self, deliveries: &[DeliveryId]) -> Result<(), LedgerError> {
         let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
         let forget = sql(DELETE_MARKS).bind(&ids);
-        self.run("jobs_unpark", async |conn| {
-            conn.transaction(async |conn| {
-                due_now(conn, &ids).await?;
-                forget.execute(conn).await.map(|_| ())
-            })
-            .await
+        self.transaction("jobs_unpark", async |conn| {
+            due_now(conn, &ids).await?;
+            forget.execute(conn).await.map(|_| ())
         })
         .await
     }
