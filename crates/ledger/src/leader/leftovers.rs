@@ -21,16 +21,10 @@ struct TableScan {
     table: &'static str,
     key: &'static [&'static str],
     chunk: u32,
-    /// Which rows are read: all, or those of the days that are dropped.
-    range: ScanRange,
+    /// Which rows are read.
+    range: &'static str,
     /// Whether nothing needs a row `t`. `$1` is the time before which history is not kept.
     is_leftover: &'static str,
-}
-
-#[derive(Clone, Copy)]
-enum ScanRange {
-    All,
-    OldDays,
 }
 
 const NO_DELIVERY: &str = "NOT EXISTS (SELECT FROM deliveries AS d WHERE d.id = t.delivery_id)";
@@ -43,92 +37,43 @@ const IS_OF_OLD_DAY: &str = "delivery_id < (lpad(to_hex(( \
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
 // (a gone one may not). So nothing is deleted that somebody is about to rely on.
 const SCANS: [TableScan; 11] = [
-    // Their rows in other tables follow in later scans.
+    // Their rows in other tables follow in later scans. An ingest may store a delivery to a webhook that was deleted a
+    // moment ago.
     TableScan {
-        table: "webhooks",
-        key: &["id"],
         chunk: SMALL_CHUNK_ROWS,
-        range: ScanRange::All,
-        // An ingest may store a delivery to a webhook that was deleted a moment ago.
-        is_leftover: "t.deleted_at < now() - interval '1 hour' \
+        ..scan(
+            "webhooks",
+            &["id"],
+            "t.deleted_at < now() - interval '1 hour' \
              AND NOT EXISTS (SELECT FROM deliveries AS d WHERE d.webhook_id = t.id)",
+        )
     },
     // A day's drop fires no trigger.
-    TableScan {
-        table: "unsuccessful_deliveries",
-        key: &["delivery_id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::OldDays,
-        is_leftover: NO_DELIVERY,
-    },
-    TableScan {
-        table: "held_jobs",
-        key: &["webhook_id", "delivery_id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: NO_DELIVERY,
-    },
+    TableScan { range: IS_OF_OLD_DAY, ..scan("unsuccessful_deliveries", &["delivery_id"], NO_DELIVERY) },
+    scan("held_jobs", &["webhook_id", "delivery_id"], NO_DELIVERY),
     // The outbox. An api-service, if one runs, publishes or deletes these within seconds.
-    TableScan {
-        table: "promised_jobs",
-        key: &["delivery_id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: NO_DELIVERY,
-    },
+    scan("promised_jobs", &["delivery_id"], NO_DELIVERY),
     // A suspect's mark means nothing after a day. That a job is parked counts as long as its delivery exists.
-    TableScan {
-        table: "suspect_jobs",
-        key: &["delivery_id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: "t.marked_at < now() - interval '1 day' AND (t.dead_reason IS NULL OR {NO_DELIVERY})",
-    },
+    scan(
+        "suspect_jobs",
+        &["delivery_id"],
+        "t.marked_at < now() - interval '1 day' AND (t.dead_reason IS NULL OR {NO_DELIVERY})",
+    ),
     // Lost-job detection enqueues an attempt again after a back-off of at most 32 hours.
-    TableScan {
-        table: "requeued_jobs",
-        key: &["delivery_id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: "t.requeued_at < now() - interval '3 days'",
-    },
-    TableScan {
-        table: "recoveries",
-        key: &["id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: "(t.finished_at < $1 OR {NO_WEBHOOK})",
-    },
-    TableScan {
-        table: "held_webhooks",
-        key: &["webhook_id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: NO_WEBHOOK,
-    },
-    TableScan {
-        table: "webhook_health",
-        key: &["webhook_id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: NO_WEBHOOK,
-    },
-    TableScan {
-        table: "notices",
-        key: &["id"],
-        chunk: CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL",
-    },
+    scan("requeued_jobs", &["delivery_id"], "t.requeued_at < now() - interval '3 days'"),
+    scan("recoveries", &["id"], "(t.finished_at < $1 OR {NO_WEBHOOK})"),
+    scan("held_webhooks", &["webhook_id"], NO_WEBHOOK),
+    scan("webhook_health", &["webhook_id"], NO_WEBHOOK),
+    scan("notices", &["id"], "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL"),
     // What is 90 days old goes: of a webhook, what is not among its newest 1,000 entries; of one whose row is gone, all of it
     // 90 days after the deletion, which is its last entry. One look-up finds either: the range over both columns leaves the
     // planner no other index.
     TableScan {
-        table: "history",
-        key: &["id"],
         chunk: SMALL_CHUNK_ROWS,
-        range: ScanRange::All,
-        is_leftover: "t.created_at < now() - interval '90 days' AND CASE \
+        ..scan(
+            "history",
+            &["id"],
+            "t.created_at < now() - interval '90 days' AND CASE \
              WHEN EXISTS (SELECT FROM webhooks AS w WHERE w.id = t.webhook_id) THEN EXISTS ( \
                  SELECT FROM history AS h \
                  WHERE (h.webhook_id, h.id) > (t.webhook_id, t.id) \
@@ -139,8 +84,14 @@ const SCANS: [TableScan; 11] = [
                  WHERE (h.webhook_id, h.id) <= (t.webhook_id, 'ffffffff-ffff-ffff-ffff-ffffffffffff') \
                  ORDER BY h.webhook_id DESC, h.id DESC LIMIT 1 \
              ) < now() - interval '90 days' END",
+        )
     },
 ];
+
+/// A scan of all rows of a table.
+const fn scan(table: &'static str, key: &'static [&'static str], is_leftover: &'static str) -> TableScan {
+    TableScan { table, key, chunk: CHUNK_ROWS, range: "true", is_leftover }
+}
 
 /// Tables that something else keeps from growing for ever, each with the reason.
 const OTHER_TABLES: [(&str, &str); 9] = [
@@ -207,7 +158,7 @@ impl TableScan {
             first = key[0],
             second = key[key.len() - 1],
             after = if key.len() == 1 { "$2" } else { "$2, $3" },
-            range = if matches!(range, ScanRange::OldDays) { IS_OF_OLD_DAY } else { "true" },
+            range = range,
             rows = chunk,
             is_leftover = is_leftover,
         ));
