@@ -10,7 +10,7 @@ use crate::{
     connect::{clock::now, pool::Ledger},
     error::LedgerError,
     leader::LEADER_LOCK,
-    partitions::{Day, around},
+    partitions::{Day, LIST_PARTITIONS, around},
     statement::{rows, sql},
 };
 
@@ -142,11 +142,9 @@ impl Ledger {
 
     /// Which days have partitions.
     pub async fn days_seen(&self) -> Result<DaysSeen, LedgerError> {
-        let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
-                    WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
         let (today, names) = self
             .run("days_seen", async |conn| {
-                let names: Vec<String> = sql(list).values(conn).await?;
+                let names: Vec<String> = sql(LIST_PARTITIONS).values(conn).await?;
                 Ok((now(conn).await?.date(), names))
             })
             .await?;

@@ -165,6 +165,11 @@ impl Ledger {
     }
 }
 
+/// Lists the names of all partitions.
+pub(crate) const LIST_PARTITIONS: &str = "SELECT c.relname::text AS name FROM pg_inherits AS i \
+     JOIN pg_class AS c ON c.oid = i.inhrelid \
+     WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
+
 /// The days for which partitions are made ahead of time.
 pub(crate) fn around(today: Date) -> impl Iterator<Item = Day> {
     (-DAYS_BACK..=DAYS_AHEAD).filter_map(move |offset| today.checked_add(time::Duration::days(offset))).map(Day)

@@ -7,7 +7,7 @@ use time::Date;
 use crate::{
     error::LedgerError,
     leader::Leader,
-    partitions::{Day, around, make_partitions},
+    partitions::{Day, LIST_PARTITIONS, around, make_partitions},
     statement::sql,
 };
 
@@ -27,9 +27,7 @@ impl Leader {
 
     /// Every day that has a partition, oldest first.
     pub(crate) async fn days(&mut self) -> Result<BTreeSet<Day>, LedgerError> {
-        let list = "SELECT c.relname::text AS name FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid \
-                    WHERE i.inhparent IN ('events'::regclass, 'deliveries'::regclass, 'attempts'::regclass)";
-        let names: Vec<String> = self.run("days", async |conn| sql(list).values(conn).await).await?;
+        let names: Vec<String> = self.run("days", async |conn| sql(LIST_PARTITIONS).values(conn).await).await?;
         Ok(names.iter().filter_map(|name| Day::of_partition(name)).collect())
     }
 }

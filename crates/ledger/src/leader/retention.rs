@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use diesel::sql_types::{Double, Integer, Nullable};
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -42,7 +41,8 @@ const DELETE_HELD: &str = "WITH held AS MATERIALIZED ( \
 pub struct Removal {
     day: Day,
     part: DayPart,
-    stage: RemovalStage,
+    /// The last delivery that was looked at, to be cancelled if it waited. `None`: all were, and the part is dropped next.
+    after: Option<Uuid>,
 }
 
 /// A part of a day.
@@ -52,12 +52,6 @@ pub enum DayPart {
     Log,
     /// Events, with their bodies.
     Bodies,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum RemovalStage {
-    Cancel { after: Uuid },
-    Drop,
 }
 
 /// The result of a step of a removal.
@@ -79,7 +73,7 @@ impl Removal {
 
     /// Begins with the cancellation. A drop that failed begins there, too: something may wait by then.
     pub const fn of(day: Day, part: DayPart) -> Self {
-        Self { day, part, stage: RemovalStage::Cancel { after: Uuid::nil() } }
+        Self { day, part, after: Some(Uuid::nil()) }
     }
 
     /// The day.
@@ -101,16 +95,16 @@ impl Leader {
 
     /// The highest age of a database's oldest transaction id, in transactions. The server refuses writes at 2 billion.
     pub async fn transaction_age(&mut self) -> Result<i32, LedgerError> {
-        let highest = diesel::dsl::sql::<Integer>("(SELECT max(age(datfrozenxid)) FROM pg_database)");
-        self.run("transaction_age", async |conn| diesel::select(highest).get_result(conn).await).await
+        let highest = sql("SELECT max(age(datfrozenxid)) FROM pg_database");
+        self.run("transaction_age", async |conn| highest.value(conn).await).await
     }
 
     /// The time since the server archived a WAL file, in seconds; if it archived none, since it counts.
     pub async fn archive_age(&mut self) -> Result<Option<f64>, LedgerError> {
-        let age = diesel::dsl::sql::<Nullable<Double>>(
-            "(SELECT extract(epoch FROM now() - coalesce(last_archived_time, stats_reset))::float8 FROM pg_stat_archiver)",
+        let age = sql(
+            "SELECT extract(epoch FROM now() - coalesce(last_archived_time, stats_reset))::float8 FROM pg_stat_archiver",
         );
-        self.run("archive_age", async |conn| diesel::select(age).get_result(conn).await).await
+        self.run("archive_age", async |conn| age.value(conn).await).await
     }
 
     /// The days that at `now` have been over for this long, oldest first.
@@ -135,8 +129,8 @@ impl Leader {
     /// # Errors
     /// When the database does not answer, or somebody has locked the day or a row. Nothing has happened then.
     pub async fn removal_step(&mut self, removal: &Removal) -> Result<Removed, LedgerError> {
-        let Removal { day, part, stage } = *removal;
-        let RemovalStage::Cancel { after } = stage else {
+        let Removal { day, part, after } = *removal;
+        let Some(after) = after else {
             let statements = match part {
                 DayPart::Log => day.drop_log(),
                 DayPart::Bodies => format!("{TIMEOUTS}; TRUNCATE {}", day.events().name),
@@ -150,9 +144,8 @@ impl Leader {
                 if !is_indexed.value::<bool>(conn).await? {
                     return Ok(Removed::default());
                 }
-                let (next, looked, cancelled) = day.cancel(conn, after).await?;
-                let stage = next.map_or(RemovalStage::Drop, |after| RemovalStage::Cancel { after });
-                Ok(Removed { rest: Some(Removal { day, part, stage }), looked, cancelled, is_dropped: false })
+                let (after, looked, cancelled) = day.cancel(conn, after).await?;
+                Ok(Removed { rest: Some(Removal { day, part, after }), looked, cancelled, is_dropped: false })
             })
             .await
         })
