@@ -94,13 +94,6 @@ diesel::table! {
 }
 
 diesel::table! {
-    held_jobs (webhook_id, delivery_id) {
-        webhook_id -> Uuid,
-        delivery_id -> Uuid,
-    }
-}
-
-diesel::table! {
     recoveries (id) {
         id -> Uuid,
         webhook_id -> Uuid,
@@ -113,14 +106,6 @@ diesel::table! {
         states -> Array<Text>,
         outcomes -> Array<Text>,
         until -> Nullable<Timestamptz>,
-    }
-}
-
-diesel::table! {
-    unsuccessful_deliveries (delivery_id) {
-        delivery_id -> Uuid,
-        webhook_id -> Uuid,
-        state -> Text,
     }
 }
 

@@ -123,31 +123,23 @@ impl Ledger {
                 Ok(secret) => {
                     let SealedSecret { key_id, sealed } =
                         keys.seal(webhook, &secret).map_err(|_| LedgerError::Randomness)?;
-                    statement.push(webhook.as_uuid(), was.sealed, key_id, sealed);
+                    statement.webhook.push(webhook.as_uuid());
+                    statement.was.push(was.sealed);
+                    statement.key_id.push(key_id);
+                    statement.sealed.push(sealed);
                 }
                 Err(error) => unopened.push(Unopened { webhook, error }),
             }
         }
         let tried = statement.webhook.len();
-        let resealed = if tried == 0 {
-            Vec::new()
-        } else {
-            self.run("secrets_reseal", async |conn| statement.load(conn).await).await?
-        };
-        let resealed: Vec<(Uuid,)> = resealed;
+        let mut resealed: Vec<(Uuid,)> = Vec::new();
+        if tried > 0 {
+            resealed = self.run("secrets_reseal", async |conn| statement.load(conn).await).await?;
+        }
         if resealed.len() < tried {
             unopened.clear();
             return Ok(Resealed { resealed: resealed.len() as u64, unopened, cursor: Some(after.into()) });
         }
         Ok(Resealed { resealed: tried as u64, unopened, cursor: last })
-    }
-}
-
-impl Reseal {
-    fn push(&mut self, webhook: Uuid, was: Vec<u8>, key_id: String, sealed: Vec<u8>) {
-        self.webhook.push(webhook);
-        self.was.push(was);
-        self.key_id.push(key_id);
-        self.sealed.push(sealed);
     }
 }
