@@ -66,7 +66,7 @@ pub use recovery::{
     NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery,
     resends::{Resend, RetentionTimes},
 };
-pub use schema::{MigrationsSeen, SchemaState};
+pub use schema::MigrationsSeen;
 pub use secrets::{
     SealedSecret, SecretKeys, SecretKeysError, UnsealError,
     keys::{KeyUse, Resealed, Unopened},

@@ -20,15 +20,6 @@ const SCHEMA_LOCK: i64 = 0x7765_6268_6f6f_6b73;
 /// How often a process tries again while another one migrates.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How the database's schema compares with what this program was built for.
-#[derive(Debug, PartialEq, Eq)]
-pub enum SchemaState {
-    /// Every migration is there (and perhaps newer ones).
-    Current,
-    /// These migrations are missing.
-    Behind(Vec<String>),
-}
-
 /// The differences between the database's migrations and this program's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationsSeen {
@@ -59,9 +50,7 @@ impl MigrationsSeen {
             last: present.iter().max().cloned(),
         }
     }
-}
 
-impl MigrationsSeen {
     /// The migrations to revert, the newest first, so that only those of `kept` remain; or why that is not possible.
     fn reverting(&self, kept: &[String]) -> Result<Vec<String>, String> {
         if !self.unknown.is_empty() {
@@ -142,19 +131,10 @@ impl Ledger {
         Ok((conn, seen))
     }
 
-    /// Compares the database's schema with this program's.
+    /// The names of the migrations that the database lacks: [`Ledger::migrate`] would apply them.
     ///
     /// # Errors
     /// When the database does not answer. [`LedgerError::OtherBaseline`]: it cannot be used, nor migrated.
-    pub async fn schema_check(&self) -> Result<SchemaState, LedgerError> {
-        let missing = self.migrations_missing().await?;
-        Ok(if missing.is_empty() { SchemaState::Current } else { SchemaState::Behind(missing) })
-    }
-
-    /// The names of the migrations that [`Ledger::migrate`] would apply.
-    ///
-    /// # Errors
-    /// As [`Ledger::schema_check`].
     pub async fn migrations_missing(&self) -> Result<Vec<String>, LedgerError> {
         let seen = self.migrations_seen().await?;
         if seen.has_other_baseline { Err(LedgerError::OtherBaseline) } else { Ok(seen.missing) }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use broker::{Backoff, Broker, BrokerConfig, BrokerError, Names, Publisher};
 use domain::error_chain;
-use ledger::{Ledger, LedgerConfig, LedgerError, SchemaState, SecretKeys};
+use ledger::{Ledger, LedgerConfig, LedgerError, SecretKeys};
 use tls::Role;
 use tokio_util::sync::CancellationToken;
 use traces::{CollectorHeaders, EgressError, Traces, TracesConfig};
@@ -179,9 +179,9 @@ pub fn unencrypted_urls(settings: &Settings) -> impl Iterator<Item = String> {
 pub(crate) async fn wait_for_schema(ledger: &Ledger, shutdown: &CancellationToken) -> Result<(), StartError> {
     let mut backoff = Backoff::default();
     loop {
-        match ledger.schema_check().await {
-            Ok(SchemaState::Current) => return Ok(()),
-            Ok(SchemaState::Behind(missing)) => return Err(SchemaTooOld { missing }.into()),
+        match ledger.migrations_missing().await {
+            Ok(missing) if missing.is_empty() => return Ok(()),
+            Ok(missing) => return Err(SchemaTooOld { missing }.into()),
             Err(error @ (LedgerError::SharedSession | LedgerError::OtherBaseline)) => {
                 return Err(invalid_database(error).into());
             }

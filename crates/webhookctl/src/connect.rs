@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use broker::Broker;
 use egress::{EgressError, Internal, InternalConfig};
-use ledger::{Ledger, SchemaState};
+use ledger::Ledger;
 use service_kit::{SchemaTooOld, Settings, SettingsError, connections};
 
 use crate::{PROCESS, output, server_error};
@@ -34,10 +34,8 @@ pub(crate) fn client(url: &str, timeout: Duration, extra_ca_pem: Option<Vec<u8>>
 
 /// Fails when the database lacks migrations.
 pub(crate) async fn require_schema(ledger: &Ledger) -> anyhow::Result<()> {
-    match server_error::database(ledger.schema_check().await)? {
-        SchemaState::Current => Ok(()),
-        SchemaState::Behind(missing) => Err(SchemaTooOld { missing }.into()),
-    }
+    let missing = server_error::database(ledger.migrations_missing().await)?;
+    if missing.is_empty() { Ok(()) } else { Err(SchemaTooOld { missing }.into()) }
 }
 
 /// Writes warnings.
