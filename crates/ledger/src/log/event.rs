@@ -193,15 +193,16 @@ impl EventRow {
     ) -> FoundEvent {
         let Self { occurred_at, event_type, received_at } = self;
         let is_test = deliveries.values().any(|delivery| delivery.is_test);
+        // What is certain comes first: a webhook's subscription is only known as it is now.
+        let absence = |row: &WebhookRow| match row {
+            _ if row.deleted_at.is_some_and(|deleted_at| deleted_at <= received_at) => Absence::Deleted,
+            _ if row.created_at > received_at => Absence::CreatedLater,
+            _ if is_test => Absence::Test,
+            _ if received_at < kept_since => Absence::Expired,
+            _ if row.events.iter().any(|name| name == event_type.as_str()) => Absence::SubscribedLater,
+            _ => Absence::NotSubscribed,
+        };
         let at_webhook = |row: &WebhookRow| {
-            let circumstances = Circumstances {
-                received_at,
-                kept_since,
-                is_test,
-                created_at: row.created_at,
-                deleted_at: row.deleted_at,
-                is_subscribed: row.events.iter().any(|name| name == event_type.as_str()),
-            };
             let is_deleted = row.deleted_at.is_some();
             let existence = if is_deleted { Existence::Deleted } else { Existence::Registered };
             let delivery = deliveries.remove(&row.id).map(|delivery| delivery.shown(existence));
@@ -209,42 +210,10 @@ impl EventRow {
                 webhook: row.id.into(),
                 name: row.name.clone(),
                 is_deleted,
-                delivery: delivery.ok_or_else(|| circumstances.absence()),
+                delivery: delivery.ok_or_else(|| absence(row)),
             }
         };
         FoundEvent { event_type, occurred_at, received_at, webhooks: webhooks.iter().map(at_webhook).collect() }
-    }
-}
-
-/// What tells why a webhook has no delivery.
-#[derive(Clone, Copy)]
-struct Circumstances {
-    received_at: OffsetDateTime,
-    /// Deliveries of events that came before may be gone.
-    kept_since: OffsetDateTime,
-    /// Whether the event is a test of some webhook.
-    is_test: bool,
-    created_at: OffsetDateTime,
-    deleted_at: Option<OffsetDateTime>,
-    is_subscribed: bool,
-}
-
-impl Circumstances {
-    /// What is certain comes first: a webhook's subscription is only known as it is now.
-    fn absence(self) -> Absence {
-        if self.deleted_at.is_some_and(|deleted_at| deleted_at <= self.received_at) {
-            Absence::Deleted
-        } else if self.created_at > self.received_at {
-            Absence::CreatedLater
-        } else if self.is_test {
-            Absence::Test
-        } else if self.received_at < self.kept_since {
-            Absence::Expired
-        } else if self.is_subscribed {
-            Absence::SubscribedLater
-        } else {
-            Absence::NotSubscribed
-        }
     }
 }
 
@@ -254,31 +223,49 @@ mod tests {
 
     use super::*;
 
+    /// An event's test delivery to another webhook.
+    fn test_delivery(created_at: OffsetDateTime) -> Delivery {
+        Delivery {
+            id: Uuid::from_u128(1).into(),
+            event: Uuid::from_u128(2).into(),
+            event_type: EventType::QuoteClosed,
+            is_test: true,
+            state: domain::DeliveryState::Pending,
+            attempts: 0,
+            created_at,
+            first_failed_at: None,
+            next_attempt_at: None,
+        }
+    }
+
     #[test]
     fn the_reason_is_what_is_most_certain() {
         let received_at = datetime!(2026-03-01 12:00 UTC);
-        let hour = Duration::HOUR;
-        let plain = Circumstances {
-            received_at,
-            kept_since: received_at - hour,
-            is_test: false,
+        let (hour, subscribed) = (Duration::HOUR, vec!["quote.closed".to_owned()]);
+        let plain = || WebhookRow {
+            id: Uuid::from_u128(3),
+            name: String::new(),
+            events: subscribed.clone(),
             created_at: received_at - hour,
             deleted_at: None,
-            is_subscribed: true,
         };
-        let late = Circumstances { created_at: received_at + hour, ..plain };
-        for (circumstances, reason) in [
-            (plain, Absence::SubscribedLater),
-            (Circumstances { created_at: received_at, ..plain }, Absence::SubscribedLater),
-            (Circumstances { deleted_at: Some(received_at + hour), ..plain }, Absence::SubscribedLater),
-            (Circumstances { is_subscribed: false, ..plain }, Absence::NotSubscribed),
-            (Circumstances { kept_since: received_at, is_subscribed: false, ..plain }, Absence::NotSubscribed),
-            (Circumstances { kept_since: received_at + hour, is_subscribed: false, ..plain }, Absence::Expired),
-            (Circumstances { kept_since: received_at + hour, is_test: true, ..plain }, Absence::Test),
-            (Circumstances { is_test: true, ..late }, Absence::CreatedLater),
-            (Circumstances { deleted_at: Some(received_at), is_test: true, ..plain }, Absence::Deleted),
+        let late = || WebhookRow { created_at: received_at + hour, ..plain() };
+        let (kept, kept_not, is_test) = (received_at - hour, received_at + hour, true);
+        for (webhook, kept_since, is_test, reason) in [
+            (plain(), kept, !is_test, Absence::SubscribedLater),
+            (WebhookRow { created_at: received_at, ..plain() }, kept, !is_test, Absence::SubscribedLater),
+            (WebhookRow { deleted_at: Some(received_at + hour), ..plain() }, kept, !is_test, Absence::SubscribedLater),
+            (WebhookRow { events: Vec::new(), ..plain() }, kept, !is_test, Absence::NotSubscribed),
+            (WebhookRow { events: Vec::new(), ..plain() }, received_at, !is_test, Absence::NotSubscribed),
+            (WebhookRow { events: Vec::new(), ..plain() }, kept_not, !is_test, Absence::Expired),
+            (plain(), kept_not, is_test, Absence::Test),
+            (late(), kept, is_test, Absence::CreatedLater),
+            (WebhookRow { deleted_at: Some(received_at), ..plain() }, kept, is_test, Absence::Deleted),
         ] {
-            assert_eq!(circumstances.absence(), reason, "{:?}", circumstances.deleted_at);
+            let event = EventRow { occurred_at: received_at, event_type: EventType::QuoteClosed, received_at };
+            let deliveries = is_test.then(|| (Uuid::from_u128(4), test_delivery(received_at))).into_iter().collect();
+            let found = event.read(&[webhook], deliveries, kept_since);
+            assert_eq!(found.webhooks[0].delivery, Err(reason));
         }
     }
 }
