@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
 use self::period::StatsQuery;
-pub(crate) use self::period::{Period, step_length};
+pub(crate) use self::period::{Period, begin, step_length};
 use crate::{
     http::{ApiError, Caller, HandlerResult, Id, Parameters},
     webhooks,

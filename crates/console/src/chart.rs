@@ -27,9 +27,16 @@ impl Bar {
         self.succeeded + self.failed
     }
 
-    /// The parts from the bottom, with their class.
-    const fn parts(&self) -> [(u64, &'static str); 3] {
-        [(self.succeeded, "ok"), (self.failed.saturating_sub(self.dropped), "no"), (self.dropped, "gone")]
+    /// The parts from the bottom, each with its top, its height and its class, where `most` attempts are `full` high.
+    fn stacked(&self, most: u64, full: u64) -> [(u64, u64, &'static str); 3] {
+        let mut top = full;
+        [(self.succeeded, "ok"), (self.failed.saturating_sub(self.dropped), "no"), (self.dropped, "gone")].map(
+            |(count, class)| {
+                let height = scaled(count, most, full).min(top);
+                top -= height;
+                (top, height, class)
+            },
+        )
     }
 }
 
@@ -58,12 +65,9 @@ pub(crate) fn spark(bars: &[Bar]) -> Markup {
     let most = bars.iter().map(Bar::total).max().unwrap_or_default().max(1);
     let mut paths = [String::new(), String::new(), String::new()];
     for (place, bar) in bars.iter().enumerate() {
-        let mut bottom = CHART_HEIGHT;
-        for (path, (count, _)) in paths.iter_mut().zip(bar.parts()) {
-            let height = scaled(count, most, CHART_HEIGHT).min(bottom);
+        for (path, (top, height, _)) in paths.iter_mut().zip(bar.stacked(most, CHART_HEIGHT)) {
             if height > 0 {
-                path.push_str(&format!("M{} {bottom}v-{height}h4v{height}z", place * BAR_WIDTH));
-                bottom -= height;
+                path.push_str(&format!("M{} {}v-{height}h4v{height}z", place * BAR_WIDTH, top + height));
             }
         }
     }
@@ -106,10 +110,10 @@ pub(crate) fn large(bars: &[Bar], range: Range) -> Markup {
     html! {
         figure.chart {
             div.scale aria-hidden="true" { @for value in [most, most / 2, 0] { span { (number(value)) } } }
-            svg viewBox={ "0 0 " (width) " " (CHART_HEIGHT) } role="img" aria-label=(in_words(range.name(), bars)) preserveAspectRatio="none" {
+            svg viewBox={ "0 0 " (width) " " (CHART_HEIGHT) } role="img" aria-label=(in_words(range.name, bars)) preserveAspectRatio="none" {
                 path.grid d=(lines) {}
                 path.base d={ "M0 " (CHART_HEIGHT - 1) "h" (width) } {}
-                @for (place, bar) in (0u64..).zip(bars) { (column(bar, place * BAR_WIDTH, most, CHART_HEIGHT, range.step())) }
+                @for (place, bar) in (0u64..).zip(bars) { (column(bar, place * BAR_WIDTH, most, CHART_HEIGHT, range.step)) }
             }
             (axis(bars, range))
         }
@@ -118,15 +122,12 @@ pub(crate) fn large(bars: &[Bar], range: Range) -> Markup {
 
 /// A label below the beginning of every few bars.
 fn axis(bars: &[Bar], range: Range) -> Markup {
-    let label = |from| match range {
-        Range::Day => times::hour(from),
-        Range::Week => times::day(from, "day"),
-        // Its bars are days in UTC.
-        Range::Month => times::day(from, "utc"),
-    };
+    // The bars of a month are days in UTC.
+    let day = if range == Range::MONTH { "utc" } else { "day" };
+    let label = |from| if range == Range::DAY { times::hour(from) } else { times::day(from, day) };
     html! {
         div.axis aria-hidden="true" {
-            @for some in bars.chunks(range.bars_per_label()) {
+            @for some in bars.chunks(range.bars_per_label) {
                 @if let Some(bar) = some.first() { span { (label(bar.from)) } }
             }
         }
@@ -143,7 +144,7 @@ pub(crate) fn table(bars: &[Bar], range: Range) -> Markup {
                 tbody {
                     @for bar in bars.iter().rev().filter(|bar| bar.total() > 0) {
                         tr {
-                            td { @if range == Range::Month { (times::day(bar.from, "utc")) } @else { (times::dated(bar.from)) } }
+                            td { @if range == Range::MONTH { (times::day(bar.from, "utc")) } @else { (times::dated(bar.from)) } }
                             td.number { (number(bar.succeeded)) } td.number { (number(bar.failed)) } td.number { (number(bar.dropped)) }
                         }
                     }
@@ -154,15 +155,6 @@ pub(crate) fn table(bars: &[Bar], range: Range) -> Markup {
 }
 
 fn column(bar: &Bar, x: u64, most: u64, full: u64, step: Duration) -> Markup {
-    let mut bottom = full;
-    let mut rects = Vec::new();
-    for (count, class) in bar.parts() {
-        let height = scaled(count, most, full).min(bottom);
-        if height > 0 {
-            bottom -= height;
-            rects.push((bottom, height, class));
-        }
-    }
     let title = format!(
         "{} UTC, {}: {} succeeded, {} failed, {} dropped",
         times::exact(bar.from).get(..16).unwrap_or_default(),
@@ -175,7 +167,7 @@ fn column(bar: &Bar, x: u64, most: u64, full: u64, step: Duration) -> Markup {
         @if bar.total() > 0 {
             g {
                 title { (title) }
-                @for (y, height, class) in rects {
+                @for (y, height, class) in bar.stacked(most, full).into_iter().filter(|(_, height, _)| *height > 0) {
                     rect class=(class) x=(x + 1) y=(y) width="14" height=(height) {}
                 }
             }
@@ -198,7 +190,7 @@ mod tests {
         let shown = spark(&bars).into_string();
         assert!(shown.contains("M0 28v-28h4v28z") && shown.contains(r#"class="gone" d="M5 28v-2h4v2z""#), "{shown}");
         assert!(shown.contains("1\u{202f}000\u{202f}000 attempts succeeded, 1 failed, 1 delivery dropped"), "{shown}");
-        let shown = large(&bars, Range::Day).into_string();
+        let shown = large(&bars, Range::DAY).into_string();
         assert!(
             shown.contains("<span>1\u{202f}000\u{202f}000</span><span>500\u{202f}000</span><span>0</span>"),
             "{shown}"

@@ -3,76 +3,50 @@
 use time::Duration;
 
 /// The span of time that is shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Range {
-    /// 24 hours, by hour.
-    #[default]
-    Day,
-    /// 7 days, by 6 hours.
-    Week,
-    /// 30 days, by day.
-    Month,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The word in the query string.
+    pub word: &'static str,
+    /// The span of a bar.
+    pub step: Duration,
+    /// How many bars there are.
+    pub bars: i32,
+    /// How many bars stand above a label.
+    pub(crate) bars_per_label: usize,
+    /// The heading of the chart.
+    pub(crate) by: &'static str,
+    /// The name for people.
+    pub(crate) name: &'static str,
 }
 
 impl Range {
+    /// 24 hours, by hour.
+    pub const DAY: Self = Self {
+        word: "24h",
+        step: Duration::HOUR,
+        bars: 24,
+        bars_per_label: 6,
+        by: "Attempts by hour",
+        name: "Last 24 hours",
+    };
+    /// 7 days, by 6 hours.
+    pub const WEEK: Self = Self {
+        word: "7d",
+        step: Duration::hours(6),
+        bars: 28,
+        bars_per_label: 4,
+        by: "Attempts by 6 hours",
+        name: "Last 7 days",
+    };
+    /// 30 days, by day.
+    pub const MONTH: Self = Self {
+        word: "30d",
+        step: Duration::DAY,
+        bars: 30,
+        bars_per_label: 5,
+        by: "Attempts by day (UTC)",
+        name: "Last 30 days",
+    };
     /// Every range.
-    pub const ALL: [Self; 3] = [Self::Day, Self::Week, Self::Month];
-
-    /// The word in the query string.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Day => "24h",
-            Self::Week => "7d",
-            Self::Month => "30d",
-        }
-    }
-
-    /// Reads the word.
-    pub fn read(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|range| range.as_str() == word)
-    }
-
-    /// The span of a bar.
-    pub const fn step(self) -> Duration {
-        match self {
-            Self::Day => Duration::HOUR,
-            Self::Week => Duration::hours(6),
-            Self::Month => Duration::DAY,
-        }
-    }
-
-    /// How many bars there are.
-    pub const fn bars(self) -> i32 {
-        match self {
-            Self::Day => 24,
-            Self::Week => 28,
-            Self::Month => 30,
-        }
-    }
-
-    /// How many bars stand above a label.
-    pub(crate) const fn bars_per_label(self) -> usize {
-        match self {
-            Self::Day => 6,
-            Self::Week => 4,
-            Self::Month => 5,
-        }
-    }
-
-    pub(crate) const fn by(self) -> &'static str {
-        match self {
-            Self::Day => "Attempts by hour",
-            Self::Week => "Attempts by 6 hours",
-            Self::Month => "Attempts by day (UTC)",
-        }
-    }
-
-    /// Its name for people.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Day => "Last 24 hours",
-            Self::Week => "Last 7 days",
-            Self::Month => "Last 30 days",
-        }
-    }
+    pub const ALL: [Self; 3] = [Self::DAY, Self::WEEK, Self::MONTH];
 }

@@ -24,15 +24,15 @@ impl StatsSection {
         html! {
             section.stats #stats data-live="" {
                 div.title {
-                    h2 { (self.range.by()) }
+                    h2 { (self.range.by) }
                     nav.switch aria-label="Range" {
                         @for range in Range::ALL {
-                            a href=(query.with_range(range.as_str())) title=(range.name()) aria-current=[(range == self.range).then_some("true")] { (range.as_str()) }
+                            a href=(query.with_range(range.word)) title=(range.name) aria-current=[(range == self.range).then_some("true")] { (range.word) }
                         }
                     }
                 }
                 @if succeeded + failed == 0 {
-                    p.nothing { (self.range.name()) ": no attempts." }
+                    p.nothing { (self.range.name) ": no attempts." }
                 } @else {
                     dl.figures {
                         div { dt.key.ok { "Succeeded" } dd { (number(succeeded)) } }

@@ -1,6 +1,7 @@
 //! How a webhook's attempts went, by hour or day. Written with its health, kept for 90 days.
 
 use domain::{OutcomeClass, TenantId, WebhookId};
+use strum::{EnumString, IntoStaticStr};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -47,7 +48,8 @@ pub struct HourCounts {
 rows! { HourCounts { webhook, hour, succeeded, failed, dropped } }
 
 /// The length of a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum StatsStep {
     /// An hour.
     #[default]
@@ -58,11 +60,8 @@ pub enum StatsStep {
 
 impl StatsStep {
     /// Its name in the API, which PostgreSQL knows too.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hour => "hour",
-            Self::Day => "day",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -27,7 +27,7 @@ const PAGE_DELIVERIES: u16 = 40;
 /// Answers with a webhook: its health, its statistics and its log.
 pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
     let (own, webhook) = framed(&caller, id).await?;
-    let range = Range::read(asked.first("range")).unwrap_or_default();
+    let range = Range::ALL.into_iter().find(|range| range.word == asked.first("range")).unwrap_or(Range::DAY);
     let stats = match &webhook {
         WebhookFrame::Live(_) => Some(stats::of(&caller, own, range, asked.frame.now).await?),
         WebhookFrame::Deleted(_) | WebhookFrame::Expired(_) => None,

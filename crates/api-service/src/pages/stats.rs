@@ -2,22 +2,18 @@
 
 use console::{Bar, Range, StatsSection};
 use ledger::{OwnWebhook, StatsStep};
-use time::{OffsetDateTime, Time};
+use time::OffsetDateTime;
 
 use crate::{
     http::{ApiError, Caller},
-    stats::{self, Period, StatsCounts, step_length},
+    stats::{self, Period, StatsCounts, begin, step_length},
 };
 
 /// Returns the period of a range. Its last step is the step of `now`.
 pub(super) fn period(range: Range, now: OffsetDateTime) -> Period {
-    let (step, hour) = match range {
-        Range::Day | Range::Week => (StatsStep::Hour, now.hour()),
-        Range::Month => (StatsStep::Day, 0),
-    };
-    let begun = now.replace_time(Time::from_hms(hour, 0, 0).unwrap_or(Time::MIDNIGHT));
-    let until = begun + step_length(step);
-    Period { from: until - range.step() * range.bars(), until, step }
+    let step = if range == Range::MONTH { StatsStep::Day } else { StatsStep::Hour };
+    let until = begin(now, step) + step_length(step);
+    Period { from: until - range.step * range.bars, until, step }
 }
 
 /// Returns the statistics of a webhook in a range.
@@ -29,7 +25,7 @@ pub(super) async fn of(
 ) -> Result<StatsSection, ApiError> {
     let period = period(range, now);
     let (steps, total) = stats::of_webhook(caller, webhook, &period).await?;
-    let bars = steps.chunks(steps.len().div_ceil(range.bars().unsigned_abs() as usize)).map(bar).collect();
+    let bars = steps.chunks(steps.len().div_ceil(range.bars.unsigned_abs() as usize)).map(bar).collect();
     let percentiles = (total.duration_ms.p50, total.duration_ms.p95);
     let causes = total.outcomes.into_iter().filter(|(class, _)| !class.is_success()).collect();
     Ok(StatsSection { range, bars, causes, percentiles })
@@ -56,9 +52,9 @@ mod tests {
     fn a_range_ends_with_the_step_of_now_and_has_its_number_of_bars() {
         let now = datetime!(2026-03-31 09:30 UTC);
         for (range, from, until) in [
-            (Range::Day, datetime!(2026-03-30 10:00 UTC), datetime!(2026-03-31 10:00 UTC)),
-            (Range::Week, datetime!(2026-03-24 10:00 UTC), datetime!(2026-03-31 10:00 UTC)),
-            (Range::Month, datetime!(2026-03-02 00:00 UTC), datetime!(2026-04-01 00:00 UTC)),
+            (Range::DAY, datetime!(2026-03-30 10:00 UTC), datetime!(2026-03-31 10:00 UTC)),
+            (Range::WEEK, datetime!(2026-03-24 10:00 UTC), datetime!(2026-03-31 10:00 UTC)),
+            (Range::MONTH, datetime!(2026-03-02 00:00 UTC), datetime!(2026-04-01 00:00 UTC)),
         ] {
             let period = period(range, now);
             assert_eq!((period.from, period.until), (from, until));

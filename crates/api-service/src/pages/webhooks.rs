@@ -40,24 +40,19 @@ pub(super) async fn list(caller: Caller, asked: PageRequest) -> HandlerResult {
 
 /// Adds the attempts of the last 24 hours to webhooks.
 async fn with_hours(caller: &Caller, shown: Vec<Webhook>, asked: &PageRequest) -> Result<Vec<Listed>, ApiError> {
-    let period = stats::period(Range::Day, asked.frame.now);
+    let period = stats::period(Range::DAY, asked.frame.now);
     let ids: Vec<_> = shown.iter().map(|webhook| webhook.id).collect();
     let counts = caller.ledger.stats_by_webhook(caller.admin.tenant, &ids, (period.from, period.until)).await?;
-    let number = |count: i64| u64::try_from(count).unwrap_or_default();
+    let bar = |from, [succeeded, failed, dropped]: [i64; 3]| {
+        let [succeeded, failed, dropped] =
+            [succeeded, failed, dropped].map(|count| u64::try_from(count).unwrap_or_default());
+        Bar { from, succeeded, failed, dropped }
+    };
     let bars: HashMap<_, _> = counts
         .into_iter()
-        .map(|hour| {
-            let bar = Bar {
-                from: hour.hour,
-                succeeded: number(hour.succeeded),
-                failed: number(hour.failed),
-                dropped: number(hour.dropped),
-            };
-            ((hour.webhook, hour.hour), bar)
-        })
+        .map(|of| ((of.webhook, of.hour), bar(of.hour, [of.succeeded, of.failed, of.dropped])))
         .collect();
-    let of_hour =
-        |id, from| bars.get(&(id, from)).copied().unwrap_or(Bar { from, succeeded: 0, failed: 0, dropped: 0 });
+    let of_hour = |id, from| bars.get(&(id, from)).copied().unwrap_or_else(|| bar(from, [0; 3]));
     let listed = |webhook: Webhook| {
         let hours = steps(&period).map(|from| of_hour(webhook.id, from)).collect();
         Listed { webhook, hours }

@@ -70,15 +70,14 @@ pub(crate) const fn step_length(step: StatsStep) -> Duration {
     }
 }
 
-/// The beginning of the step of `moment`.
-fn begin(moment: OffsetDateTime, step: StatsStep) -> OffsetDateTime {
+/// Returns the beginning of the step of `moment`.
+pub(crate) fn begin(moment: OffsetDateTime, step: StatsStep) -> OffsetDateTime {
     let hour = if step == StatsStep::Hour { moment.hour() } else { 0 };
     moment.replace_time(Time::from_hms(hour, 0, 0).unwrap_or(Time::MIDNIGHT))
 }
 
 fn step(text: &str) -> Result<StatsStep, Violation> {
-    let found = [StatsStep::Hour, StatsStep::Day].into_iter().find(|step| step.as_str() == text);
-    found.ok_or_else(|| Violation::new("step", "unknown_step", "must be hour or day"))
+    text.parse().map_err(|_| Violation::new("step", "unknown_step", "must be hour or day"))
 }
 
 #[cfg(test)]
