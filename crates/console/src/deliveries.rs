@@ -164,15 +164,8 @@ pub(crate) const fn class(state: DeliveryState) -> &'static str {
 }
 
 /// A state in a word.
-pub(crate) const fn state_word(state: DeliveryState) -> &'static str {
-    match state {
-        DeliveryState::Pending => "waiting",
-        DeliveryState::Retrying => "retrying",
-        DeliveryState::Succeeded => "succeeded",
-        DeliveryState::Dropped => "dropped",
-        DeliveryState::Cancelled => "cancelled",
-        DeliveryState::Skipped => "skipped",
-    }
+pub(crate) fn state_word(state: DeliveryState) -> &'static str {
+    if state == DeliveryState::Pending { "waiting" } else { state.as_str() }
 }
 
 /// A number of attempts, with its unit where the table has no heads.

@@ -43,41 +43,35 @@ impl Health {
         }
     }
 
+    /// The class of its colour, the word in the query string of the list, and the word for people.
+    const fn terms(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Dropping | Self::Failing => ("bad", "failing", "Failing"),
+            Self::Recoverable => ("warn", "recoverable", "To recover"),
+            Self::Paused => ("idle", "paused", "Paused"),
+            Self::Untried => ("idle", "new", "New"),
+            Self::Well => ("good", "well", "Well"),
+        }
+    }
+
     /// The class of its colour.
     pub(crate) const fn class(self) -> &'static str {
-        match self {
-            Self::Dropping | Self::Failing => "bad",
-            Self::Recoverable => "warn",
-            Self::Paused | Self::Untried => "idle",
-            Self::Well => "good",
-        }
+        self.terms().0
     }
 
     /// The word in the query string of the list.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::Dropping | Self::Failing => "failing",
-            Self::Recoverable => "recoverable",
-            Self::Paused => "paused",
-            Self::Untried => "new",
-            Self::Well => "well",
-        }
+        self.terms().1
+    }
+
+    /// One word.
+    pub(crate) const fn word(self) -> &'static str {
+        self.terms().2
     }
 
     /// A mark that tells the kinds apart by its shape too.
     pub(crate) fn mark(self) -> Markup {
         html! { span.dot.(self.class()).(self.key()) {} }
-    }
-
-    /// One word.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Dropping | Self::Failing => "Failing",
-            Self::Recoverable => "To recover",
-            Self::Paused => "Paused",
-            Self::Untried => "New",
-            Self::Well => "Well",
-        }
     }
 
     /// The key by which webhooks are listed, the worst first. Those that have failed for longest come first.

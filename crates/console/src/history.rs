@@ -61,22 +61,17 @@ pub(crate) fn older(name: &str, next: Option<&str>) -> Markup {
 }
 
 fn item(notice: &Notice, frame: &Frame) -> Markup {
-    let (class, word) = kind(notice.notice_type);
+    let (class, word) = (class(notice.notice_type), notice.notice_type.as_str().trim_start_matches("webhook."));
     html! { li { p { span.badge.(class) { (word) } " " (relative(notice.created_at, frame.now)) span.exact { (full(notice.created_at)) } } p { (shortened(&notice.summary)) } } }
 }
 
-/// The colour and the word of a notice's type.
-const fn kind(notice_type: NoticeType) -> (&'static str, &'static str) {
+/// The class of the colour of a notice's type.
+const fn class(notice_type: NoticeType) -> &'static str {
     match notice_type {
-        NoticeType::Failing => ("warn", "failing"),
-        NoticeType::Expiring => ("warn", "expiring"),
-        NoticeType::Dropping => ("bad", "dropping"),
-        NoticeType::Recovered => ("good", "recovered"),
-        NoticeType::Created => ("idle", "created"),
-        NoticeType::Changed => ("idle", "changed"),
-        NoticeType::Paused => ("idle", "paused"),
-        NoticeType::Activated => ("idle", "activated"),
-        NoticeType::Deleted => ("idle", "deleted"),
+        NoticeType::Failing | NoticeType::Expiring => "warn",
+        NoticeType::Dropping => "bad",
+        NoticeType::Recovered => "good",
+        _ => "idle",
     }
 }
 

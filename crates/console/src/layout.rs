@@ -2,6 +2,7 @@
 
 use domain::TenantId;
 use maud::{DOCTYPE, Markup, html};
+use strum::{EnumString, IntoStaticStr};
 use time::OffsetDateTime;
 
 use crate::{Paths, assets::address, text::foreign};
@@ -49,7 +50,8 @@ impl BrakeCause {
 }
 
 /// What a form has done, to be said on the page after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Done {
     /// Name, URL or events were changed.
     Changed,
@@ -72,36 +74,9 @@ pub enum Done {
 }
 
 impl Done {
-    const ALL: [Self; 9] = [
-        Self::Changed,
-        Self::Paused,
-        Self::Activated,
-        Self::Deleted,
-        Self::Cancelled,
-        Self::Tested,
-        Self::Resent,
-        Self::Registered,
-        Self::Another,
-    ];
-
     /// The word in the query string.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Changed => "changed",
-            Self::Paused => "paused",
-            Self::Activated => "activated",
-            Self::Deleted => "deleted",
-            Self::Cancelled => "cancelled",
-            Self::Tested => "tested",
-            Self::Resent => "resent",
-            Self::Registered => "registered",
-            Self::Another => "another",
-        }
-    }
-
-    /// Reads the word.
-    pub fn read(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|done| done.as_str() == word)
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     const fn message(self) -> &'static str {

@@ -3,6 +3,7 @@
 use domain::WebhookId;
 use ledger::{DeletedWebhook, Webhook};
 use maud::{Markup, html};
+use strum::IntoStaticStr;
 
 use crate::{
     Done, Frame, Health, Paths, health,
@@ -12,7 +13,7 @@ use crate::{
 };
 
 /// A page of a webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum Tab {
     /// Health, charts and the log.
     Deliveries,
@@ -27,13 +28,8 @@ pub enum Tab {
 impl Tab {
     const ALL: [Self; 4] = [Self::Deliveries, Self::Recover, Self::Settings, Self::History];
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Deliveries => "Deliveries",
-            Self::Recover => "Recover",
-            Self::Settings => "Settings",
-            Self::History => "History",
-        }
+    fn name(self) -> &'static str {
+        self.into()
     }
 
     fn path(self, id: WebhookId) -> String {

@@ -3,7 +3,7 @@
 use std::{future, ops::Deref};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
-use console::{Done, Frame};
+use console::Frame;
 use time::OffsetDateTime;
 
 use super::form::{FormFields, token};
@@ -38,7 +38,7 @@ impl FromRequest for PageRequest {
             let logs_out = caller.console.login_url.is_none();
             let brake = *caller.brake.borrow();
             let (tenant, now) = (caller.admin.tenant, OffsetDateTime::now_utc());
-            let done = Done::read(query.first("done"));
+            let done = query.first("done").parse().ok();
             Self { frame: Frame { tenant, user, token, now, done, logs_out, brake }, query }
         }))
     }
