@@ -6,9 +6,9 @@ mod posts;
 use std::collections::BTreeMap;
 
 use actix_web::{
-    HttpResponse,
+    HttpRequest, HttpResponse,
     http::header,
-    web::{Bytes, Data, Path},
+    web::{Bytes, Data},
 };
 use console::ApiReference;
 use ledger::WebhookLimits;
@@ -37,22 +37,28 @@ pub(crate) const SCHEMAS: [(&str, &str); 4] = [
     ("notice.schema.json", include_str!("../../../proto-schemas/notice.schema.json")),
 ];
 
-/// Rendered once, at the start.
+const HTML: &str = "text/html; charset=utf-8";
+
+/// The files of the documentation, rendered once, at the start: each with its media type, by its path below `/api/v1/`
+/// without a slash at its end.
 #[derive(Clone)]
-pub(crate) struct Docs {
-    pub(crate) json: Bytes,
-    /// The pages, by their names.
-    pub(crate) pages: BTreeMap<String, Bytes>,
-    pub(crate) asyncapi: Bytes,
-}
+pub(crate) struct Docs(BTreeMap<String, (&'static str, Bytes)>);
 
 impl Docs {
     pub(crate) fn new(limits: &Limits, most: WebhookLimits, has_console: bool) -> Self {
         let document = document(limits, most);
         let reference =
             ApiReference { document: &document, posts: &posts::posts(), receivers: &RECEIVERS, has_console };
-        let pages = reference.pages().into_iter().map(|page| (page.name, page.html.into())).collect();
-        Self { json: format!("{document:#}\n").into(), pages, asyncapi: asyncapi_text().into() }
+        let pages = reference.pages().into_iter().map(|page| (format!("docs/{}", page.name), HTML, page.html.into()));
+        let schemas = SCHEMAS.map(|(name, text)| (format!("schemas/{name}"), "application/schema+json", text.into()));
+        let others = [
+            ("openapi.json".to_owned(), "application/json", format!("{document:#}\n").into()),
+            // As text, which browsers show.
+            ("asyncapi.yaml".to_owned(), "text/plain; charset=utf-8", asyncapi_text().into()),
+            ("docs/style.css".to_owned(), "text/css; charset=utf-8", console::DOCS_STYLE.into()),
+        ];
+        let all = pages.chain(schemas).chain(others);
+        Self(all.map(|(path, kind, text)| (path.trim_end_matches('/').to_owned(), (kind, text))).collect())
     }
 }
 
@@ -85,43 +91,16 @@ fn asyncapi_text() -> String {
 /// The pages need their style sheet and nothing else: no script, no other server.
 const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; frame-ancestors 'none'";
 
-/// `GET /api/v1/openapi.json`
-pub(crate) async fn openapi(docs: Data<Docs>) -> HttpResponse {
-    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/json")).body(docs.json.clone())
-}
-
-/// `GET /api/v1/asyncapi.yaml`: as text, which browsers show.
-pub(crate) async fn asyncapi(docs: Data<Docs>) -> HttpResponse {
-    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8")).body(docs.asyncapi.clone())
-}
-
-/// `GET /api/v1/schemas/{file}`
-pub(crate) async fn schema(file: Path<String>) -> HandlerResult {
-    let (_, schema) = SCHEMAS.into_iter().find(|(name, _)| *name == *file).ok_or(ApiError::NotFound)?;
-    Ok(HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "application/schema+json")).body(schema))
-}
-
-/// `GET /api/v1/docs/`
-pub(crate) async fn overview(docs: Data<Docs>) -> HandlerResult {
-    html(&docs, "")
-}
-
-/// `GET /api/v1/docs/{page}/`
-pub(crate) async fn page(docs: Data<Docs>, name: Path<String>) -> HandlerResult {
-    html(&docs, &name)
-}
-
-fn html(docs: &Docs, name: &str) -> HandlerResult {
-    let page = docs.pages.get(name).ok_or(ApiError::NotFound)?;
-    Ok(HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, SECURITY_POLICY))
-        .body(page.clone()))
-}
-
-/// `GET /api/v1/docs/style.css`
-pub(crate) async fn style() -> HttpResponse {
-    HttpResponse::Ok().insert_header((header::CONTENT_TYPE, "text/css; charset=utf-8")).body(console::DOCS_STYLE)
+/// Answers with a file. A slash at the end of a page's path may be missing.
+pub(crate) async fn file(docs: Data<Docs>, request: HttpRequest) -> HandlerResult {
+    let path = request.path().trim_start_matches("/api/v1/").trim_end_matches('/');
+    let (kind, text) = docs.0.get(path).ok_or(ApiError::NotFound)?;
+    let mut answer = HttpResponse::Ok();
+    answer.insert_header((header::CONTENT_TYPE, *kind));
+    if *kind == HTML {
+        answer.insert_header((header::CONTENT_SECURITY_POLICY, SECURITY_POLICY));
+    }
+    Ok(answer.body(text.clone()))
 }
 
 #[cfg(test)]

@@ -93,12 +93,12 @@ fn table(config: &mut ServiceConfig, metrics: &Metrics) {
         .default_service(web::to(nothing));
     let at = |path, allowed| self::at(metrics, "", path, allowed);
     config
-        .service(at("/api/v1/openapi.json", "GET, HEAD").route(get().to(docs::openapi)))
-        .service(at("/api/v1/asyncapi.yaml", "GET, HEAD").route(get().to(docs::asyncapi)))
-        .service(at("/api/v1/schemas/{file}", "GET, HEAD").route(get().to(docs::schema)))
-        .service(at("/api/v1/docs/", "GET, HEAD").route(get().to(docs::overview)))
-        .service(at("/api/v1/docs/style.css", "GET, HEAD").route(get().to(docs::style)))
-        .service(at("/api/v1/docs/{page}/", "GET, HEAD").route(get().to(docs::page)))
+        .service(at("/api/v1/openapi.json", "GET, HEAD").route(get().to(docs::file)))
+        .service(at("/api/v1/asyncapi.yaml", "GET, HEAD").route(get().to(docs::file)))
+        .service(at("/api/v1/schemas/{file}", "GET, HEAD").route(get().to(docs::file)))
+        .service(at("/api/v1/docs/", "GET, HEAD").route(get().to(docs::file)))
+        .service(at("/api/v1/docs/style.css", "GET, HEAD").route(get().to(docs::file)))
+        .service(at("/api/v1/docs/{page}/", "GET, HEAD").route(get().to(docs::file)))
         .service(v1)
         .default_service(web::to(nothing));
 }

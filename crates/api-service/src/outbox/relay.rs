@@ -189,17 +189,13 @@ impl TaskKind {
     fn rate(self, per_second: u16) -> StepRate {
         match self {
             Self::Cancel => StepRate { most: u16::MAX, pause: CANCELLATION_PAUSE },
-            Self::Recover => StepRate::of(per_second),
+            Self::Recover => {
+                let most = (per_second / STEPS_PER_SECOND).clamp(1, MAX_STEP_DELIVERIES);
+                StepRate { most, pause: Duration::from_secs_f64(f64::from(most) / f64::from(per_second)) }
+            }
             // The ledger knows when more of a webhook's held jobs are due.
             Self::Release => StepRate { most: per_second, pause: HELD_POLL_INTERVAL },
         }
-    }
-}
-
-impl StepRate {
-    fn of(per_second: u16) -> Self {
-        let most = (per_second / STEPS_PER_SECOND).clamp(1, MAX_STEP_DELIVERIES);
-        Self { most, pause: Duration::from_secs_f64(f64::from(most) / f64::from(per_second)) }
     }
 }
 
@@ -246,12 +242,12 @@ mod tests {
     #[test]
     fn a_step_rate_is_the_rate_in_a_few_steps_a_second() {
         for rate in [1, 3, 20, 200, 999, 20_000, u16::MAX] {
-            let StepRate { most, pause } = StepRate::of(rate);
+            let StepRate { most, pause } = TaskKind::Recover.rate(rate);
             assert!((1..=MAX_STEP_DELIVERIES).contains(&most), "{rate}");
             let per_second = f64::from(most) / pause.as_secs_f64();
             assert!((per_second - f64::from(rate)).abs() < 1e-3 * f64::from(rate), "{rate}: {per_second}");
         }
-        let StepRate { most, pause } = StepRate::of(200);
+        let StepRate { most, pause } = TaskKind::Recover.rate(200);
         assert_eq!((most, pause), (50, Duration::from_millis(250)));
     }
 }
