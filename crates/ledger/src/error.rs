@@ -128,28 +128,16 @@ const fn option_of(role: Role) -> &'static str {
 impl LedgerError {
     /// Whether the connection is unusable. Otherwise only the call failed.
     pub const fn is_unavailable(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Unavailable(_)
-            | Self::PasswordFile(_)
-            | Self::Tls(_)
-            | Self::ReadOnly
-            | Self::SharedSession
-            | Self::Lost
-            | Self::Timeout(_) => true,
-            Self::Url(_)
-            | Self::TlsOption(_)
-            | Self::TlsTwice { .. }
-            | Self::TlsFile(_)
-            | Self::TwoPasswords
-            | Self::Query(_)
-            | Self::Row { .. }
-            | Self::Migration(_)
-            | Self::OtherBaseline
-            | Self::UnknownRelease { .. }
-            | Self::NoWayBack(_)
-            | Self::Randomness
-            | Self::Unreadable { .. } => false,
-        }
+                | Self::PasswordFile(_)
+                | Self::Tls(_)
+                | Self::ReadOnly
+                | Self::SharedSession
+                | Self::Lost
+                | Self::Timeout(_)
+        )
     }
 
     /// Returns true if the call may have taken effect, or still may: nothing came back before its time was over, or before
@@ -175,6 +163,11 @@ impl LedgerError {
             }
             _ => None,
         }
+    }
+
+    /// Returns true if this version does not know a value of a row: a later version has stored it.
+    pub const fn is_of_later_version(&self) -> bool {
+        matches!(self, Self::Unreadable { .. } | Self::Query(diesel::result::Error::DeserializationError(_)))
     }
 
     /// The constraint that a statement violated.

@@ -248,7 +248,7 @@ async fn a_held_job_that_cannot_be_published_holds_up_no_other_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_leaves_out_a_row_with_a_value_that_cannot_be_read() {
+async fn a_list_leaves_out_a_row_that_cannot_be_read_and_a_request_for_it_is_told_of_the_upgrade() {
     let system = TestSystem::serving(Options::default(), [Service::Api]).await;
     let tenant = Uuid::new_v4();
     let admin = system.admin(tenant).await;
@@ -276,4 +276,16 @@ async fn a_list_leaves_out_a_row_with_a_value_that_cannot_be_read() {
             assert_eq!(admin.whole(&list, query).await.len(), 2, "{list}?{query}");
         }
     }
+    let bad = format!("/api/v1/webhooks/{bad}/");
+    let delivery: String = system.sql("SELECT id::text FROM deliveries WHERE event_type = 'of.tomorrow'").await[0].get(0);
+    for answer in [
+        admin.get(&bad).await,
+        admin.patch(&bad, &json!({"name": "Other"})).await,
+        admin.get(&format!("{path}deliveries/{delivery}/")).await,
+    ] {
+        let problem = answer.json();
+        assert_eq!((answer.status, &problem["code"]), (503, &json!("unavailable")), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("when the service has been upgraded"), "{problem}");
+    }
+    assert_eq!(admin.delete(&bad).await.status, 204);
 }

@@ -173,7 +173,8 @@ fn next(error: &ApiError) -> Option<ApiError> {
         ApiError::TooManyRequests(_) => ApiError::Unavailable(timeout),
         ApiError::Unavailable(_) => ApiError::Unconfirmed(timeout),
         ApiError::Unconfirmed(_) => ApiError::Crowded,
-        ApiError::Crowded => ApiError::SessionUnknown("an example".into()),
+        ApiError::Crowded => ApiError::OfLaterVersion(LedgerError::Unreadable { column: "events.body" }),
+        ApiError::OfLaterVersion(_) => ApiError::SessionUnknown("an example".into()),
         ApiError::SessionUnknown(_) => ApiError::unexpected("an example"),
         ApiError::Unexpected(_) => return None,
     })

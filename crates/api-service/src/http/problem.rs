@@ -106,6 +106,11 @@ pub(crate) enum ApiError {
          list of webhooks, before you try again. Delete a webhook that was registered without showing you its secret"
     )]
     Unconfirmed(#[source] LedgerError),
+    #[error(
+        "this version of the service cannot read the webhook or delivery, which a later version has stored, and nothing was \
+         changed: try again when the service has been upgraded"
+    )]
+    OfLaterVersion(#[source] LedgerError),
     #[error("the service is checking too many new sessions at the moment: try again in a few seconds")]
     Crowded,
     #[error("the service cannot check sessions at the moment: try again in a few seconds")]
@@ -158,7 +163,9 @@ impl ApiError {
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
-            Self::Unavailable(_) | Self::SessionUnknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Self::Unavailable(_) | Self::OfLaterVersion(_) | Self::SessionUnknown(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+            }
             Self::Unconfirmed(_) => (StatusCode::SERVICE_UNAVAILABLE, "unconfirmed"),
             Self::Crowded => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unexpected(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
@@ -181,7 +188,7 @@ impl ApiError {
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
-            Self::Unavailable(_) | Self::SessionUnknown(_) | Self::Crowded => {
+            Self::Unavailable(_) | Self::OfLaterVersion(_) | Self::SessionUnknown(_) | Self::Crowded => {
                 Some((RETRY_AFTER, HeaderValue::from_static("5")))
             }
             _ => None,
@@ -192,6 +199,9 @@ impl ApiError {
     pub(crate) fn log(&self) {
         match self {
             Self::Unavailable(cause) => tracing::warn!(error = error_chain(cause), "the database is away"),
+            Self::OfLaterVersion(cause) => {
+                tracing::warn!(error = error_chain(cause), "a row has a value of a later version");
+            }
             Self::Unconfirmed(cause) => {
                 tracing::warn!(error = error_chain(cause), "the database has not confirmed a change");
             }
@@ -211,7 +221,11 @@ fn seconds(wait: Duration) -> u64 {
 
 impl From<LedgerError> for ApiError {
     fn from(error: LedgerError) -> Self {
-        if error.is_unavailable() { Self::Unavailable(error) } else { Self::unexpected(error) }
+        match error {
+            error if error.is_unavailable() => Self::Unavailable(error),
+            error if error.is_of_later_version() => Self::OfLaterVersion(error),
+            error => Self::unexpected(error),
+        }
     }
 }
 
