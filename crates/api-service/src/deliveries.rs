@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::{DeliveryId, WebhookId, time_text::written};
-use ledger::{Attempt, Delivery, DeliveryFilter, OwnWebhook, Resend};
+use ledger::{Attempt, Delivery, DeliveryFilter, OwnWebhook};
 use serde_json::{Value, json};
 
 use crate::{
@@ -89,14 +89,7 @@ pub(crate) async fn post_resend(
 /// the day would go before the schedule ends, and if its body is gone.
 pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, ApiError> {
     let resent = caller.ledger.delivery_resend(&caller.admin, webhook, id, caller.kept).await;
-    let delivery = match resent.map_err(ApiError::of_change)? {
-        Resend::NotFound => return Err(ApiError::NotFound),
-        Resend::TooOld => return Err(ApiError::TooOld),
-        Resend::BodyExpired => return Err(ApiError::BodyExpired),
-        Resend::TooOften => return Err(ApiError::TooOften),
-        Resend::Cancelling => return Err(ApiError::Cancelling),
-        Resend::Accepted(delivery) => delivery,
-    };
+    let delivery = resent.map_err(ApiError::of_change)??;
     caller.wakes.jobs.notify_one();
     tracing::info!(delivery = %id, %webhook, tenant = %caller.admin.tenant, "a delivery is sent again");
     Ok(delivery)

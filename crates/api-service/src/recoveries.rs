@@ -15,14 +15,6 @@ use crate::{
     webhooks,
 };
 
-/// The result of a request to recover.
-pub(crate) enum Beginning {
-    /// This recovery has begun.
-    Begun(Recovery),
-    /// This recovery was running already, and no other one has begun.
-    Running(Recovery),
-}
-
 /// Begins a recovery, or answers only with how many deliveries one would send.
 pub(crate) async fn post(
     caller: Caller,
@@ -38,30 +30,22 @@ pub(crate) async fn post(
     };
     let path = |recovery: &Recovery| format!("/api/v1/webhooks/{webhook}/recover/{}/", recovery.id);
     match begin(&caller, webhook, &wanted).await? {
-        Beginning::Begun(recovery) => {
+        Recover::Begun(recovery) => {
             Ok(HttpResponse::Accepted().insert_header((LOCATION, path(&recovery))).json(view(&recovery)))
         }
-        Beginning::Running(recovery) => Err(ApiError::Recovering(path(&recovery))),
+        Recover::Running(recovery) => Err(ApiError::Recovering(path(&recovery))),
     }
 }
 
 /// Begins a recovery, or finds the one that is running.
-pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Beginning, ApiError> {
-    let made = caller
-        .ledger
-        .recovery_create(&caller.admin, webhook, wanted, caller.kept.bodies)
-        .await
-        .map_err(ApiError::of_change)?;
-    let recovery = match made {
-        Recover::NotFound => return Err(ApiError::NotFound),
-        Recover::Cancelling => return Err(ApiError::Cancelling),
-        Recover::BodiesExpired => return Err(ApiError::BodyExpired),
-        Recover::Running(recovery) => return Ok(Beginning::Running(recovery)),
-        Recover::Begun(recovery) => recovery,
-    };
-    caller.wakes.recoveries.notify_one();
-    tracing::info!(recovery = %recovery.id, %webhook, tenant = %caller.admin.tenant, "deliveries are recovered");
-    Ok(Beginning::Begun(recovery))
+pub(crate) async fn begin(caller: &Caller, webhook: WebhookId, wanted: &NewRecovery) -> Result<Recover, ApiError> {
+    let made = caller.ledger.recovery_create(&caller.admin, webhook, wanted, caller.kept.bodies).await;
+    let made = made.map_err(ApiError::of_change)??;
+    if let Recover::Begun(recovery) = &made {
+        caller.wakes.recoveries.notify_one();
+        tracing::info!(recovery = %recovery.id, %webhook, tenant = %caller.admin.tenant, "deliveries are recovered");
+    }
+    Ok(made)
 }
 
 /// Counts the deliveries that a recovery would resend.

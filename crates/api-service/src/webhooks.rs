@@ -5,10 +5,7 @@ pub(crate) mod settings;
 
 use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::{WebhookId, time_text::written};
-use ledger::{
-    Backlog, Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookHealth,
-    WebhookSettings,
-};
+use ledger::{Backlog, DeletedWebhook, NewWebhook, OwnWebhook, Page, Webhook, WebhookHealth, WebhookSettings};
 use serde::Serialize;
 use serde_json::{Value, json};
 use signing::SigningSecret;
@@ -45,15 +42,10 @@ pub(crate) async fn register(
     let secret =
         caller.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
     let new = NewWebhook { id, settings, secret };
-    let webhook =
-        match caller.ledger.webhook_create(&caller.admin, &new, caller.most).await.map_err(ApiError::of_change)? {
-            Registration::Made(webhook) => webhook,
-            Registration::Exists => return Err(ApiError::RegisteredBefore),
-            Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
-            Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
-        };
+    let created = caller.ledger.webhook_create(&caller.admin, &new, caller.most).await;
+    let webhook = created.map_err(ApiError::of_change)??;
     tracing::info!(webhook = %id, %tenant, "a webhook was registered");
-    Ok((*webhook, signing_secret))
+    Ok((webhook, signing_secret))
 }
 
 /// Answers with one of the tenant's webhooks.
@@ -127,10 +119,8 @@ pub(crate) async fn post_cancel(caller: Caller, Id(webhook): Id<WebhookId>, Body
 
 /// Wakes the outbox relay, which cancels the waiting deliveries in steps. Later deliveries are sent.
 pub(crate) async fn cancel(caller: &Caller, id: WebhookId) -> Result<(), ApiError> {
-    match caller.ledger.webhook_cancel(&caller.admin, id).await.map_err(ApiError::of_change)? {
-        Cancellation::NotFound => return Err(ApiError::NotFound),
-        Cancellation::Begun => caller.wakes.cancellations.notify_one(),
-    }
+    caller.ledger.webhook_cancel(&caller.admin, id).await.map_err(ApiError::of_change)??;
+    caller.wakes.cancellations.notify_one();
     tracing::info!(webhook = %id, tenant = %caller.admin.tenant, "the waiting deliveries are cancelled");
     Ok(())
 }

@@ -14,6 +14,7 @@ mod notices;
 mod outbox;
 mod partitions;
 mod recovery;
+mod refusal;
 mod schema;
 mod secrets;
 mod sessions;
@@ -63,9 +64,9 @@ pub use outbox::{
 };
 pub use partitions::Day;
 pub use recovery::{
-    NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery,
-    resends::{Resend, RetentionTimes},
+    NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook, Recovery, resends::RetentionTimes,
 };
+pub use refusal::Refusal;
 pub use schema::MigrationsSeen;
 pub use secrets::{
     SealedSecret, SecretKeys, SecretKeysError, UnsealError,
@@ -77,8 +78,7 @@ pub use tenant::{
     CountedDeliveries, TenantCondition,
     erasure::{Erased, Erasure, erased_tables},
 };
-pub use test_deliveries::TestDelivery;
 pub use webhook::{
-    Backlog, NewWebhook, OwnWebhook, Registration, SETTLE_TIME, Webhook, WebhookHealth, WebhookLimits,
-    cancellation::Cancellation, deletions::DeletedWebhook, settings::WebhookSettings,
+    Backlog, NewWebhook, OwnWebhook, SETTLE_TIME, Webhook, WebhookHealth, WebhookLimits, deletions::DeletedWebhook,
+    settings::WebhookSettings,
 };

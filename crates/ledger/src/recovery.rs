@@ -11,7 +11,7 @@ use diesel::{
     prelude::*,
     sql_types::Text,
 };
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, parse_name, time_text};
 use serde_json::json;
 use strum::{Display, EnumString, IntoStaticStr};
@@ -23,6 +23,7 @@ use crate::{
     connect::pool::Ledger,
     error::LedgerError,
     history::{Action, Actor, add_history},
+    refusal::Refusal,
     statement::{rows, sql},
     tables::{recoveries, webhooks},
     webhook::{OwnWebhook, cancellation::is_cancelling, lock, of},
@@ -94,12 +95,6 @@ pub struct Recovery {
 /// The result of a request to recover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recover {
-    /// The tenant has no such webhook.
-    NotFound,
-    /// Deliveries of the webhook are being cancelled, and so would these be.
-    Cancelling,
-    /// All deliveries that it would recover have no body any more.
-    BodiesExpired,
     /// This recovery has begun.
     Begun(Recovery),
     /// This recovery was running already, and no other one has begun.
@@ -128,13 +123,6 @@ pub struct RecoverableWebhook {
 
 rows! { RecoverableWebhook { id, tenant, is_recovering } }
 
-struct CountRow {
-    looked_at: i64,
-    count: i64,
-}
-
-rows! { CountRow { looked_at, count } }
-
 /// The count stops here: some tens of milliseconds, or a second or two for deliveries of certain outcomes.
 const MAX_COUNT: i64 = 100_000;
 
@@ -154,7 +142,7 @@ impl Ledger {
         webhook: WebhookId,
         wanted: &NewRecovery,
         bodies: Duration,
-    ) -> Result<Recover, LedgerError> {
+    ) -> Result<Result<Recover, Refusal>, LedgerError> {
         let id = Uuid::now_v7();
         let row = (
             recoveries::id.eq(id),
@@ -173,25 +161,22 @@ impl Ledger {
             .do_update()
             .set(recoveries::webhook_id.eq(webhook.as_uuid()))
             .returning(Recovery::as_returning());
-        self.run("recovery_create", async |conn| {
-            conn.transaction(async |conn| {
-                if lock(conn, actor.tenant, webhook).await?.is_none() {
-                    return Ok(Recover::NotFound);
-                }
-                if is_cancelling(conn, webhook).await? {
-                    return Ok(Recover::Cancelling);
-                }
-                if wanted.is_expired(conn, webhook, bodies).await? {
-                    return Ok(Recover::BodiesExpired);
-                }
-                let recovery = insert.get_result(conn).await?;
-                if recovery.id != id {
-                    return Ok(Recover::Running(recovery));
-                }
-                add_history(conn, actor, webhook, Action::Recovered, recovery.details()).await?;
-                Ok(Recover::Begun(recovery))
-            })
-            .await
+        self.transaction("recovery_create", async |conn| {
+            if lock(conn, actor.tenant, webhook).await?.is_none() {
+                return Ok(Err(Refusal::NotFound));
+            }
+            if is_cancelling(conn, webhook).await? {
+                return Ok(Err(Refusal::Cancelling));
+            }
+            if wanted.is_expired(conn, webhook, bodies).await? {
+                return Ok(Err(Refusal::BodyExpired));
+            }
+            let recovery = insert.get_result(conn).await?;
+            if recovery.id != id {
+                return Ok(Ok(Recover::Running(recovery)));
+            }
+            add_history(conn, actor, webhook, Action::Recovered, recovery.details()).await?;
+            Ok(Ok(Recover::Begun(recovery)))
         })
         .await
     }
@@ -207,7 +192,7 @@ impl Ledger {
         bodies: Duration,
     ) -> Result<Option<RecoverableCount>, LedgerError> {
         let own = webhooks::table.find(webhook.as_uuid()).filter(of(tenant));
-        let counted: Option<CountRow> = self
+        let counted = self
             .run("recoverable_count", async |conn| {
                 if !diesel::select(diesel::dsl::exists(own)).get_result::<bool>(conn).await? {
                     return Ok(None);
@@ -216,7 +201,7 @@ impl Ledger {
                 wanted.count(conn, webhook, ids, (MAX_COUNT + 1, &wanted.outcomes)).await.map(Some)
             })
             .await?;
-        Ok(counted.map(|CountRow { looked_at, count }| RecoverableCount {
+        Ok(counted.map(|(looked_at, count)| RecoverableCount {
             count: count.min(MAX_COUNT),
             is_exact: looked_at <= MAX_COUNT,
         }))
@@ -256,22 +241,27 @@ impl NewRecovery {
         DeliveryId::bound_at(self.since)
     }
 
-    /// Counts the deliveries of these ids in its states and of these outcomes. Looks at `most` at most.
+    /// Counts the deliveries of these ids in its states and of these outcomes. Looks at `most` at most. Returns how many it
+    /// has looked at, and the count.
     async fn count(
         &self,
         conn: &mut AsyncPgConnection,
         webhook: WebhookId,
         (first, end): (Uuid, Uuid),
         (most, outcomes): (i64, &[OutcomeClass]),
-    ) -> QueryResult<CountRow> {
-        let count = sql(include_str!("recovery/count_recoverable.sql"))
-            .bind(webhook.as_uuid())
-            .bind(self.states())
-            .bind(self.first().max(first))
-            .bind(end_of_ids(self.until).min(end))
-            .bind(most)
-            .bind(outcomes);
-        count.get_result(conn).await
+    ) -> QueryResult<(i64, i64)> {
+        let count = sql(concat!(
+            "SELECT count(*), count(*) FILTER (WHERE is_wanted) FROM (",
+            include_str!("recovery/find_recoverable.sql"),
+            " LIMIT $5) AS found"
+        ))
+        .bind(webhook.as_uuid())
+        .bind(self.states())
+        .bind(self.first().max(first))
+        .bind(end_of_ids(self.until).min(end))
+        .bind(most)
+        .bind(outcomes);
+        count.value(conn).await
     }
 
     /// Returns true if there are deliveries in its states, of whatever outcomes, and the bodies of all of them are older than is kept.
@@ -282,8 +272,8 @@ impl NewRecovery {
         bodies: Duration,
     ) -> QueryResult<bool> {
         let first_body = first_kept(conn, bodies).await?;
-        let without = self.count(conn, webhook, (Uuid::nil(), first_body), (1, &[])).await?;
-        Ok(without.count > 0 && self.count(conn, webhook, (first_body, Uuid::max()), (1, &[])).await?.count == 0)
+        let (_, without) = self.count(conn, webhook, (Uuid::nil(), first_body), (1, &[])).await?;
+        Ok(without > 0 && self.count(conn, webhook, (first_body, Uuid::max()), (1, &[])).await?.1 == 0)
     }
 }
 

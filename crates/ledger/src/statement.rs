@@ -53,17 +53,10 @@ impl<T: Column> Column for [T] {
     type Type = Array<T::Type>;
 }
 
-impl<A: Column, B: Column> Column for (A, B) {
-    type Type = (A::Type, B::Type);
+macro_rules! tuples {
+    ($(($($column:ident),+))+) => { $(impl<$($column: Column),+> Column for ($($column,)+) { type Type = ($($column::Type,)+); })+ };
 }
-
-impl<A: Column, B: Column, C: Column> Column for (A, B, C) {
-    type Type = (A::Type, B::Type, C::Type);
-}
-
-impl<A: Column, B: Column, C: Column, D: Column> Column for (A, B, C, D) {
-    type Type = (A::Type, B::Type, C::Type, D::Type);
-}
+tuples! { (A, B) (A, B, C) (A, B, C, D) }
 
 /// A statement with its values.
 pub(crate) struct Statement<'a>(BoxedSqlQuery<'a, Pg, SqlQuery>);
@@ -84,26 +77,17 @@ impl<'a> Statement<'a> {
     }
 
     /// The rows.
-    pub(crate) async fn load<R>(self, conn: &mut AsyncPgConnection) -> QueryResult<Vec<R>>
-    where
-        R: QueryableByName<Pg> + Send + 'static,
-    {
+    pub(crate) async fn load<R: Row>(self, conn: &mut AsyncPgConnection) -> QueryResult<Vec<R>> {
         self.0.load(conn).await
     }
 
     /// The rows with values that this version knows.
-    pub(crate) async fn load_known<R>(self, conn: &mut AsyncPgConnection) -> QueryResult<Vec<R>>
-    where
-        R: QueryableByName<Pg> + Send + 'static,
-    {
+    pub(crate) async fn load_known<R: Row>(self, conn: &mut AsyncPgConnection) -> QueryResult<Vec<R>> {
         load_known(self.0, conn).await
     }
 
     /// The first row. The error is [`diesel::NotFound`] if there is none.
-    pub(crate) async fn get_result<R>(self, conn: &mut AsyncPgConnection) -> QueryResult<R>
-    where
-        R: QueryableByName<Pg> + Send + 'static,
-    {
+    pub(crate) async fn get_result<R: Row>(self, conn: &mut AsyncPgConnection) -> QueryResult<R> {
         self.0.get_result(conn).await
     }
 
@@ -128,6 +112,11 @@ impl<'a> Statement<'a> {
         self.0.execute(conn).await
     }
 }
+
+/// A row that is read by the names of its columns.
+pub(crate) trait Row: QueryableByName<Pg> + Send + 'static {}
+
+impl<T: QueryableByName<Pg> + Send + 'static> Row for T {}
 
 /// A row, by the places of its columns.
 struct Values<T>(T);

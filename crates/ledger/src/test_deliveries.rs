@@ -1,8 +1,8 @@
 //! Test deliveries: deliveries of a sample that an administrator asks for.
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, Traceparent, WebhookId};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use domain::{DeliveryId, Traceparent, WebhookId, WebhookState};
 use serde_json::json;
 
 use crate::{
@@ -12,20 +12,10 @@ use crate::{
     history::{Action, Actor, add_history},
     log::Delivery,
     outbox::add_to_outbox,
+    refusal::Refusal,
     tables::{deliveries, events},
-    webhook::{Active, lock},
+    webhook::lock,
 };
-
-/// The result of a request for a test delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TestDelivery {
-    /// The tenant has no such webhook.
-    NotFound,
-    /// The webhook is paused.
-    Paused,
-    /// The delivery is stored, and its job is in the outbox.
-    Accepted(Delivery),
-}
 
 impl Ledger {
     /// Stores a test delivery: an event of the actor's tenant, its delivery to one webhook, and the job in the outbox.
@@ -34,14 +24,12 @@ impl Ledger {
         actor: &Actor,
         event: &NewEvent,
         webhook: WebhookId,
-    ) -> Result<TestDelivery, LedgerError> {
-        let created = match self.run("test_create", async |conn| create(conn, actor, event, webhook).await).await {
-            Err(error) if self.days_made(&error, &[milliseconds(event.timestamp)]).await? => {
-                self.run("test_create", async |conn| create(conn, actor, event, webhook).await).await?
-            }
-            done => done?,
-        };
-        Ok(created.map_or_else(|refused| refused, TestDelivery::Accepted))
+    ) -> Result<Result<Delivery, Refusal>, LedgerError> {
+        let create = || self.transaction("test_create", async |conn| create(conn, actor, event, webhook).await);
+        match create().await {
+            Err(error) if self.days_made(&error, &[milliseconds(event.timestamp)]).await? => create().await,
+            created => created,
+        }
     }
 }
 
@@ -50,23 +38,20 @@ async fn create(
     actor: &Actor,
     event: &NewEvent,
     webhook: WebhookId,
-) -> QueryResult<Result<Delivery, TestDelivery>> {
+) -> QueryResult<Result<Delivery, Refusal>> {
     let delivery = DeliveryId::derive(webhook, event.id, event.event_type, event.timestamp);
-    conn.transaction(async |conn| {
-        match lock(conn, actor.tenant, webhook).await? {
-            None => return Ok(Err(TestDelivery::NotFound)),
-            Some(Active::No) => return Ok(Err(TestDelivery::Paused)),
-            Some(Active::Yes) => {}
-        }
-        // In the order in which the removal of a day locks its tables.
-        let row = insert_delivery(conn, delivery, webhook, event).await?;
-        insert_event(conn, event).await?;
-        add_to_outbox(conn, delivery.as_uuid()).await?;
-        let details = json!({"delivery_id": delivery, "event_type": event.event_type});
-        add_history(conn, actor, webhook, Action::Tested, details).await?;
-        Ok(Ok(row))
-    })
-    .await
+    match lock(conn, actor.tenant, webhook).await? {
+        None => return Ok(Err(Refusal::NotFound)),
+        Some(WebhookState::Active) => {}
+        Some(_) => return Ok(Err(Refusal::Paused)),
+    }
+    // In the order in which the removal of a day locks its tables.
+    let row = insert_delivery(conn, delivery, webhook, event).await?;
+    insert_event(conn, event).await?;
+    add_to_outbox(conn, delivery.as_uuid()).await?;
+    let details = json!({"delivery_id": delivery, "event_type": event.event_type});
+    add_history(conn, actor, webhook, Action::Tested, details).await?;
+    Ok(Ok(row))
 }
 
 async fn insert_event(conn: &mut AsyncPgConnection, event: &NewEvent) -> QueryResult<()> {

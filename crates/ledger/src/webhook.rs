@@ -10,13 +10,13 @@ pub(crate) mod settings;
 use std::time::Duration;
 
 use diesel::{pg::Pg, prelude::*, sql_types::BigInt};
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{NoticeType, TenantId, WebhookId};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub(crate) use self::ownership::{Active, Existence, lock};
+pub(crate) use self::ownership::{Existence, lock};
 pub use self::{backlog::Backlog, ownership::OwnWebhook};
 use crate::{
     connect::pool::{CALL_TIMEOUT, Ledger},
@@ -24,6 +24,7 @@ use crate::{
     history::{Action, Actor, add_history},
     lists::{Page, load_page},
     notices::add_notice,
+    refusal::Refusal,
     secrets::SealedSecret,
     statement::sql,
     tables::{webhook_health, webhooks},
@@ -92,19 +93,6 @@ pub struct WebhookLimits {
     pub deleted: u32,
 }
 
-/// The result of a request to register a webhook.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Registration {
-    /// It is registered.
-    Made(Box<Webhook>),
-    /// A webhook has this id already.
-    Exists,
-    /// The tenant has the most webhooks that it may have.
-    TooMany,
-    /// The tenant has the most deleted webhooks that are kept.
-    TooManyDeleted,
-}
-
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = webhooks, check_for_backend(Pg))]
 struct StoredWebhook {
@@ -122,36 +110,30 @@ impl Ledger {
         actor: &Actor,
         new: &NewWebhook,
         most: WebhookLimits,
-    ) -> Result<Registration, LedgerError> {
+    ) -> Result<Result<Webhook, Refusal>, LedgerError> {
         let tenant = actor.tenant;
-        let made = self
-            .run("webhook_create", async |conn| {
-                conn.transaction(async |conn| {
-                    // One registration per tenant at a time, so that the counts stay true.
-                    lock_registrations(conn, tenant).await?;
-                    if webhooks::table.find(new.id.as_uuid()).count().get_result::<i64>(conn).await? > 0 {
-                        return Ok(Err(Registration::Exists));
-                    }
-                    let mine = webhooks::table.filter(of(tenant));
-                    if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {
-                        return Ok(Err(Registration::TooMany));
-                    }
-                    if has_deleted(conn, tenant, most.deleted).await? {
-                        return Ok(Err(Registration::TooManyDeleted));
-                    }
-                    let row = (new, webhooks::tenant_id.eq(tenant));
-                    let insert =
-                        diesel::insert_into(webhooks::table).values(row).returning(StoredWebhook::as_returning());
-                    let row: StoredWebhook = insert.get_result(conn).await?;
-                    let details = Value::Object(new.settings.members());
-                    add_history(conn, actor, new.id, Action::Created, details).await?;
-                    add_notice(conn, actor, new.id, NoticeType::Created, &[]).await?;
-                    Ok(Ok(row))
-                })
-                .await
-            })
-            .await?;
-        Ok(made.map_or_else(|refused| refused, |row| Registration::Made(Box::new(row.webhook(None, None)))))
+        self.transaction("webhook_create", async |conn| {
+            // One registration per tenant at a time, so that the counts stay true.
+            lock_registrations(conn, tenant).await?;
+            if webhooks::table.find(new.id.as_uuid()).count().get_result::<i64>(conn).await? > 0 {
+                return Ok(Err(Refusal::Exists));
+            }
+            let mine = webhooks::table.filter(of(tenant));
+            if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {
+                return Ok(Err(Refusal::TooMany(most.webhooks)));
+            }
+            if has_deleted(conn, tenant, most.deleted).await? {
+                return Ok(Err(Refusal::TooManyDeleted(most.deleted)));
+            }
+            let row = (new, webhooks::tenant_id.eq(tenant));
+            let insert = diesel::insert_into(webhooks::table).values(row).returning(StoredWebhook::as_returning());
+            let row: StoredWebhook = insert.get_result(conn).await?;
+            let details = Value::Object(new.settings.members());
+            add_history(conn, actor, new.id, Action::Created, details).await?;
+            add_notice(conn, actor, new.id, NoticeType::Created, &[]).await?;
+            Ok(Ok(row.webhook(None, None)))
+        })
+        .await
     }
 
     /// The tenant's webhooks, in the order of their registrations.

@@ -125,13 +125,13 @@ impl Run {
             };
             steps.failed = 0;
             match begin {
-                Recover::Begun(_) => begun += 1,
-                Recover::Running(_) => {
+                Ok(Recover::Begun(_)) => begun += 1,
+                Ok(Recover::Running(_)) => {
                     say_skipped(webhook)?;
                     skipped += 1;
                 }
                 // There is nothing to send any more: since the count it was deleted, cancelled, or its bodies have expired.
-                Recover::NotFound | Recover::Cancelling | Recover::BodiesExpired => {}
+                Err(_) => {}
             }
             steps.show_progress(format_args!("recoveries begun so far: {begun} of {}", webhooks.len()))?;
         }

@@ -1,7 +1,7 @@
 //! `POST /api/v1/webhooks/{id}/test/`: test deliveries of a sample.
 
 use domain::{Event, EventId, EventType, TenantId, Timestamp, WebhookId, catalogue};
-use ledger::{Delivery, NewEvent, TestDelivery};
+use ledger::{Delivery, NewEvent};
 use serde_json::{Value, value::to_raw_value};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -48,11 +48,7 @@ pub(crate) async fn send(
     let webhook = webhooks::find(caller, id).await?;
     let event_type = subscribed(wish, &webhook.settings.events)?;
     let event = sample(event_type, caller.admin.tenant, trace)?;
-    let delivery = match caller.ledger.test_create(&caller.admin, &event, id).await.map_err(ApiError::of_change)? {
-        TestDelivery::NotFound => return Err(ApiError::NotFound),
-        TestDelivery::Paused => return Err(ApiError::WebhookInactive),
-        TestDelivery::Accepted(delivery) => delivery,
-    };
+    let delivery = caller.ledger.test_create(&caller.admin, &event, id).await.map_err(ApiError::of_change)??;
     caller.wakes.jobs.notify_one();
     tracing::info!(delivery = %delivery.id, webhook = %id, tenant = %caller.admin.tenant, "a test is sent");
     Ok(delivery)

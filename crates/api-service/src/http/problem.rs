@@ -12,7 +12,7 @@ use actix_web::{
     },
 };
 use domain::error_chain;
-use ledger::LedgerError;
+use ledger::{LedgerError, Refusal};
 
 use super::violation::Violation;
 
@@ -225,6 +225,22 @@ impl From<LedgerError> for ApiError {
             error if error.is_unavailable() => Self::Unavailable(error),
             error if error.is_of_later_version() => Self::OfLaterVersion(error),
             error => Self::unexpected(error),
+        }
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound => Self::NotFound,
+            Refusal::Exists => Self::RegisteredBefore,
+            Refusal::TooMany(most) => Self::TooManyWebhooks(most),
+            Refusal::TooManyDeleted(most) => Self::TooManyDeleted(most),
+            Refusal::Paused => Self::WebhookInactive,
+            Refusal::Cancelling => Self::Cancelling,
+            Refusal::TooOld => Self::TooOld,
+            Refusal::BodyExpired => Self::BodyExpired,
+            Refusal::TooOften => Self::TooOften,
         }
     }
 }

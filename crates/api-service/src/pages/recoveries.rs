@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use actix_web::http::StatusCode;
 use console::{Done, Paths, RecoverForm, RecoveryProgress, WebhookFrame};
 use domain::{DeliveryId, WebhookId};
-use ledger::{NewRecovery, Recoverable, Recovery};
+use ledger::{NewRecovery, Recover, Recoverable, Recovery};
 use uuid::Uuid;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     http::{ApiError, Caller, Checked, HandlerResult, Id},
-    recoveries::{self, Beginning, request::of_form},
+    recoveries::{self, request::of_form},
     webhooks,
 };
 
@@ -62,13 +62,11 @@ pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequ
     match of_form(&*form) {
         Ok(wanted) => {
             Ok(match recoveries::begin(&caller, id, &wanted).await? {
-                Beginning::Running(other) if !is_of(&other, &wanted) => {
+                Recover::Running(other) if !is_of(&other, &wanted) => {
                     done(&Paths::recovery(id, other.id), Done::Another)
                 }
                 // A second post of the form finds the recovery that the first one has begun.
-                Beginning::Begun(recovery) | Beginning::Running(recovery) => {
-                    see_other(&Paths::recovery(id, recovery.id))
-                }
+                Recover::Begun(recovery) | Recover::Running(recovery) => see_other(&Paths::recovery(id, recovery.id)),
             })
         }
         Err(violations) => {

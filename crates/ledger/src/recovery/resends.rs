@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryId, DeliveryState, WebhookId};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -19,6 +19,7 @@ use crate::{
     history::{Action, Actor, add_history},
     log::Delivery,
     outbox::add_to_outbox,
+    refusal::Refusal,
     tables::deliveries,
     webhook::{cancellation::is_cancelling, lock},
 };
@@ -36,26 +37,10 @@ pub struct RetentionTimes {
     pub bodies: Duration,
 }
 
-/// The result of a request to send a delivery again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resend {
-    /// The tenant has no such webhook, or the webhook no such delivery.
-    NotFound,
-    /// Its day has been over for longer than bodies or history are kept.
-    TooOld,
-    /// Its body is gone.
-    BodyExpired,
-    /// It has had too many attempts.
-    TooOften,
-    /// Deliveries of the webhook are being cancelled, and so would this one be.
-    Cancelling,
-    /// It waits for the first attempt of a run, which this request or an earlier one has begun.
-    Accepted(Delivery),
-}
-
 impl Ledger {
     /// Begins a fresh run of the schedule for a delivery, and adds its job to the outbox, unless the delivery is older than
-    /// bodies are kept, by the database's clock. Two concurrent requests begin one run.
+    /// bodies are kept, by the database's clock. Two concurrent requests begin one run. Returns the delivery, which waits for
+    /// the first attempt of a run that this request or an earlier one has begun.
     ///
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.
@@ -65,47 +50,42 @@ impl Ledger {
         webhook: WebhookId,
         id: DeliveryId,
         kept: RetentionTimes,
-    ) -> Result<Resend, LedgerError> {
+    ) -> Result<Result<Delivery, Refusal>, LedgerError> {
         let key = id.as_uuid();
         let delivery =
             || deliveries::table.filter(deliveries::id.eq(key).and(deliveries::webhook_id.eq(webhook.as_uuid())));
-        let resent = self
-            .run("delivery_resend", async |conn| {
-                conn.transaction(async |conn| {
-                    if lock(conn, actor.tenant, webhook).await?.is_none() {
-                        return Ok(Err(Resend::NotFound));
-                    }
-                    let before = delivery().select((deliveries::state, deliveries::attempts)).for_update();
-                    let before: Option<(DeliveryState, i16)> = before.first(conn).await.optional()?;
-                    let Some((state, attempts)) = before else { return Ok(Err(Resend::NotFound)) };
-                    if key < first_kept(conn, kept.log).await? {
-                        return Ok(Err(Resend::TooOld));
-                    }
-                    if with_bodies(conn, &[key]).await?.is_empty() {
-                        return Ok(Err(Resend::BodyExpired));
-                    }
-                    // Its day goes before its schedule would end.
-                    if key < first_kept(conn, kept.bodies).await? {
-                        return Ok(Err(Resend::TooOld));
-                    }
-                    if attempts >= MAX_RESEND_ATTEMPTS {
-                        return Ok(Err(Resend::TooOften));
-                    }
-                    if is_cancelling(conn, webhook).await? {
-                        return Ok(Err(Resend::Cancelling));
-                    }
-                    if state != DeliveryState::Pending {
-                        begin(conn, &[key]).await?;
-                        add_to_outbox(conn, key).await?;
-                        let details = json!({"delivery_id": id, "state": state.as_str()});
-                        add_history(conn, actor, webhook, Action::Resent, details).await?;
-                    }
-                    delivery().select(Delivery::as_select()).first(conn).await.map(Ok)
-                })
-                .await
-            })
-            .await?;
-        Ok(resent.map_or_else(|refused| refused, Resend::Accepted))
+        self.transaction("delivery_resend", async |conn| {
+            if lock(conn, actor.tenant, webhook).await?.is_none() {
+                return Ok(Err(Refusal::NotFound));
+            }
+            let before = delivery().select((deliveries::state, deliveries::attempts)).for_update();
+            let before: Option<(DeliveryState, i16)> = before.first(conn).await.optional()?;
+            let Some((state, attempts)) = before else { return Ok(Err(Refusal::NotFound)) };
+            if key < first_kept(conn, kept.log).await? {
+                return Ok(Err(Refusal::TooOld));
+            }
+            if with_bodies(conn, &[key]).await?.is_empty() {
+                return Ok(Err(Refusal::BodyExpired));
+            }
+            // Its day goes before its schedule would end.
+            if key < first_kept(conn, kept.bodies).await? {
+                return Ok(Err(Refusal::TooOld));
+            }
+            if attempts >= MAX_RESEND_ATTEMPTS {
+                return Ok(Err(Refusal::TooOften));
+            }
+            if is_cancelling(conn, webhook).await? {
+                return Ok(Err(Refusal::Cancelling));
+            }
+            if state != DeliveryState::Pending {
+                begin(conn, &[key]).await?;
+                add_to_outbox(conn, key).await?;
+                let details = json!({"delivery_id": id, "state": state.as_str()});
+                add_history(conn, actor, webhook, Action::Resent, details).await?;
+            }
+            delivery().select(Delivery::as_select()).first(conn).await.map(Ok)
+        })
+        .await
     }
 }
 

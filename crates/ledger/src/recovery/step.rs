@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::TenantId;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -37,13 +37,6 @@ struct LeasedRecovery {
 }
 
 rows! { LeasedRecovery { id, tenant_id, webhook_id, created_at, cursor, states, outcomes, until } }
-
-struct RecoveryCandidate {
-    id: Uuid,
-    is_wanted: bool,
-}
-
-rows! { RecoveryCandidate { id, is_wanted } }
 
 /// Deliveries that a step looks at for each one that it may begin. Those made after the request are left out, and may
 /// come as fast as a recovery goes on: it has to be faster to come to its end.
@@ -84,35 +77,33 @@ impl Ledger {
         let Some(leased) = leased else { return Ok(None) };
         *last_tenant = Some(leased.tenant_id.into());
         let looked_at = most.saturating_mul(READ_PER_RESEND);
-        let step = self.run("recovery_step", async |conn| {
-            conn.transaction(async |conn| {
-                conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
-                if !leased.is_running(conn).await? {
-                    return Ok(TaskStep::default());
-                }
-                let first = first_kept(conn, bodies).await?;
-                let candidates = leased.candidates(conn, first, looked_at).await?;
-                let wanted: Vec<Uuid> = candidates.iter().filter(|one| one.is_wanted).map(|one| one.id).collect();
-                let mut found = leased.unsuccessful(conn, &wanted, most).await?;
-                let is_full = found.len() == usize::from(most);
-                let cursor =
-                    if is_full { found.last().map(|(id, _)| *id) } else { candidates.last().map(|one| one.id) };
-                found = with_their_bodies(conn, found).await?;
-                let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
-                begin(conn, &ids).await?;
-                let batch = add_leased(conn, &found, &HashMap::new()).await?;
-                let is_finished = !is_full && candidates.len() < usize::from(looked_at);
-                sql(ADVANCE_RECOVERY)
-                    .bind(leased.id)
-                    .bind(cursor.unwrap_or(leased.cursor))
-                    .bind(i32::try_from(ids.len()).unwrap_or_default())
-                    .bind(is_finished)
-                    .bind(pause.as_secs_f64())
-                    .execute(conn)
-                    .await?;
-                Ok(TaskStep { deliveries: ids.len(), batch: Some(batch) })
-            })
-            .await
+        let step = self.transaction("recovery_step", async |conn| {
+            conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
+            if !leased.is_running(conn).await? {
+                return Ok(TaskStep::default());
+            }
+            let first = first_kept(conn, bodies).await?;
+            let candidates = leased.candidates(conn, first, looked_at).await?;
+            let wanted: Vec<Uuid> = candidates.iter().filter(|(_, is_wanted)| *is_wanted).map(|(id, _)| *id).collect();
+            let mut found = leased.unsuccessful(conn, &wanted, most).await?;
+            let is_full = found.len() == usize::from(most);
+            let cursor = if is_full { found.last().map(|(id, _)| *id) } else { candidates.last().map(|(id, _)| *id) };
+            let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+            let with_bodies = with_bodies(conn, &ids).await?;
+            found.retain(|(id, _)| with_bodies.contains(id));
+            let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
+            begin(conn, &ids).await?;
+            let batch = add_leased(conn, &found, &HashMap::new()).await?;
+            let is_finished = !is_full && candidates.len() < usize::from(looked_at);
+            sql(ADVANCE_RECOVERY)
+                .bind(leased.id)
+                .bind(cursor.unwrap_or(leased.cursor))
+                .bind(i32::try_from(ids.len()).unwrap_or_default())
+                .bind(is_finished)
+                .bind(pause.as_secs_f64())
+                .execute(conn)
+                .await?;
+            Ok(TaskStep { deliveries: ids.len(), batch: Some(batch) })
         });
         let soon = sql(format!(
             "UPDATE recoveries AS r SET leased_until = now() + {FAILURE_DELAY} FROM ( \
@@ -132,22 +123,17 @@ impl LeasedRecovery {
         Ok(id.is_some())
     }
 
-    /// The next deliveries to look at in the order of their ids, from `first` on.
-    async fn candidates(
-        &self,
-        conn: &mut AsyncPgConnection,
-        first: Uuid,
-        most: u16,
-    ) -> QueryResult<Vec<RecoveryCandidate>> {
+    /// The next deliveries to look at in the order of their ids, from `first` on, and whether each is wanted by its outcome.
+    async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<(Uuid, bool)>> {
         // No delivery's id is the bound of its millisecond, so `first` itself need not be included.
-        sql(include_str!("find_recoverable.sql"))
+        sql(concat!(include_str!("find_recoverable.sql"), " ORDER BY found.delivery_id LIMIT $5"))
             .bind(self.webhook_id)
             .bind(&self.states)
             .bind(self.cursor.max(first))
             .bind(end_of_ids(self.until))
             .bind(i64::from(most))
             .bind(&self.outcomes)
-            .load(conn)
+            .values(conn)
             .await
     }
 
@@ -171,12 +157,4 @@ impl LeasedRecovery {
             .load(conn)
             .await
     }
-}
-
-/// Returns the deliveries with bodies that are there.
-async fn with_their_bodies(conn: &mut AsyncPgConnection, mut found: Vec<(Uuid, i16)>) -> QueryResult<Vec<(Uuid, i16)>> {
-    let ids: Vec<_> = found.iter().map(|(id, _)| *id).collect();
-    let with_bodies = with_bodies(conn, &ids).await?;
-    found.retain(|(id, _)| with_bodies.contains(id));
-    Ok(found)
 }

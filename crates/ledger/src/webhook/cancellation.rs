@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
+use diesel_async::{AsyncPgConnection, RunQueryDsl, SimpleAsyncConnection};
 use domain::{TenantId, WebhookId};
 use serde_json::json;
 use time::OffsetDateTime;
@@ -19,19 +19,11 @@ use crate::{
         held_jobs::DELETE_HELD,
         tasks::{FAILURE_DELAY, STEP_LEASE, STEP_LOCK_TIMEOUT, TaskStep},
     },
+    refusal::Refusal,
     statement::sql,
     tables::{cancellations, webhooks},
     webhook::of,
 };
-
-/// The result of a request to cancel waiting deliveries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancellation {
-    /// The tenant has no such webhook.
-    NotFound,
-    /// The deliveries that were made before the request are cancelled in steps.
-    Begun,
-}
 
 /// The maximum of deliveries that one step reads, and cancels: some tens of milliseconds.
 const MAX_READ: usize = 10_000;
@@ -56,23 +48,20 @@ impl Ledger {
     ///
     /// # Errors
     /// When the database does not answer. Then all of it has happened, or nothing.
-    pub async fn webhook_cancel(&self, actor: &Actor, webhook: WebhookId) -> Result<Cancellation, LedgerError> {
+    pub async fn webhook_cancel(&self, actor: &Actor, webhook: WebhookId) -> Result<Result<(), Refusal>, LedgerError> {
         let id = webhook.as_uuid();
         // Resends and recoveries share this lock. So each of them sees the cancellation, or is seen by its steps.
         let lock = webhooks::table.find(id).filter(of(actor.tenant)).select(webhooks::id).for_update();
-        self.run("webhook_cancel", async |conn| {
-            conn.transaction(async |conn| {
-                let locked: Option<Uuid> = lock.first(conn).await.optional()?;
-                if locked.is_none() {
-                    return Ok(Cancellation::NotFound);
-                }
-                sql(END_RECOVERIES).bind(id).execute(conn).await?;
-                let until = now(conn).await?;
-                begin_cancellation(conn, id, Some(until)).await?;
-                add_history(conn, actor, webhook, Action::Cancelled, json!({})).await?;
-                Ok(Cancellation::Begun)
-            })
-            .await
+        self.transaction("webhook_cancel", async |conn| {
+            let locked: Option<Uuid> = lock.first(conn).await.optional()?;
+            if locked.is_none() {
+                return Ok(Err(Refusal::NotFound));
+            }
+            sql(END_RECOVERIES).bind(id).execute(conn).await?;
+            let until = now(conn).await?;
+            begin_cancellation(conn, id, Some(until)).await?;
+            add_history(conn, actor, webhook, Action::Cancelled, json!({})).await?;
+            Ok(Ok(()))
         })
         .await
     }
@@ -102,24 +91,21 @@ impl Ledger {
         // A process that is still at a step after its lease has ended has locked the task.
         let row = cancellations::table.find(webhook_id).select((cancellations::cursor, cancellations::until));
         let lock = row.for_update().skip_locked();
-        let step = self.run("cancellation_step", async |conn| {
-            conn.transaction(async |conn| {
-                conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
-                let locked: Option<(Uuid, Option<OffsetDateTime>)> = lock.first(conn).await.optional()?;
-                let Some((cursor, until)) = locked else { return Ok(TaskStep::default()) };
-                let (step, next) = cancel_some(conn, webhook_id, (cursor, until)).await?;
-                match next {
-                    Some(cursor) => {
-                        let go_on = sql(ADVANCE_CANCELLATION).bind(webhook_id).bind(cursor);
-                        go_on.bind(pause.as_secs_f64()).execute(conn).await?;
-                    }
-                    None => {
-                        diesel::delete(cancellations::table.find(webhook_id)).execute(conn).await?;
-                    }
+        let step = self.transaction("cancellation_step", async |conn| {
+            conn.batch_execute(STEP_LOCK_TIMEOUT).await?;
+            let locked: Option<(Uuid, Option<OffsetDateTime>)> = lock.first(conn).await.optional()?;
+            let Some((cursor, until)) = locked else { return Ok(TaskStep::default()) };
+            let (step, next) = cancel_some(conn, webhook_id, (cursor, until)).await?;
+            match next {
+                Some(cursor) => {
+                    let go_on = sql(ADVANCE_CANCELLATION).bind(webhook_id).bind(cursor);
+                    go_on.bind(pause.as_secs_f64()).execute(conn).await?;
                 }
-                Ok(step)
-            })
-            .await
+                None => {
+                    diesel::delete(cancellations::table.find(webhook_id)).execute(conn).await?;
+                }
+            }
+            Ok(step)
         });
         let soon = sql(format!(
             "UPDATE cancellations AS t SET leased_until = now() + {FAILURE_DELAY} FROM ( \

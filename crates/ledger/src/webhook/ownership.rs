@@ -8,7 +8,7 @@ use crate::{
 };
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{TenantId, WebhookId};
+use domain::{TenantId, WebhookId, WebhookState};
 
 /// Proof that the tenant has, or had, this webhook. Without it, nobody is shown its deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +54,12 @@ impl Ledger {
 
 /// Locks one of the tenant's webhooks that is not deleted. Returns whether it takes deliveries. Neither changes until
 /// the transaction ends.
-pub(crate) async fn lock(conn: &mut AsyncPgConnection, tenant: TenantId, id: WebhookId) -> QueryResult<Option<Active>> {
+pub(crate) async fn lock(
+    conn: &mut AsyncPgConnection,
+    tenant: TenantId,
+    id: WebhookId,
+) -> QueryResult<Option<WebhookState>> {
     let one = webhooks::table.filter(of(tenant).and(webhooks::id.eq(id.as_uuid()))).select(webhooks::is_active);
     let is_active: Option<bool> = one.for_share().first(conn).await.optional()?;
-    Ok(is_active.map(|is_active| if is_active { Active::Yes } else { Active::No }))
-}
-
-/// Whether a webhook takes deliveries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Active {
-    Yes,
-    No,
+    Ok(is_active.map(|is_active| if is_active { WebhookState::Active } else { WebhookState::Paused }))
 }
