@@ -277,7 +277,8 @@ async fn a_list_leaves_out_a_row_that_cannot_be_read_and_a_request_for_it_is_tol
         }
     }
     let bad = format!("/api/v1/webhooks/{bad}/");
-    let delivery: String = system.sql("SELECT id::text FROM deliveries WHERE event_type = 'of.tomorrow'").await[0].get(0);
+    let delivery: String =
+        system.sql("SELECT id::text FROM deliveries WHERE event_type = 'of.tomorrow'").await[0].get(0);
     for answer in [
         admin.get(&bad).await,
         admin.patch(&bad, &json!({"name": "Other"})).await,

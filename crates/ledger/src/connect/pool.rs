@@ -189,16 +189,13 @@ impl Ledger {
     }
 
     async fn pooled(&self) -> Result<Object<AsyncPgConnection>, LedgerError> {
-        let error = match self.pool.get().await {
-            Ok(conn) => return Ok(conn),
-            Err(error) => pool_error(error),
-        };
-        if matches!(error, LedgerError::SharedSession) {
-            // The sessions of the others are shared as well, though nobody has noticed.
-            self.context.sessions.forget();
-            self.close_idle();
-        }
-        Err(error)
+        self.pool.get().await.map_err(pool_error).inspect_err(|error| {
+            if matches!(error, LedgerError::SharedSession) {
+                // The sessions of the others are shared as well, though nobody has noticed.
+                self.context.sessions.forget();
+                self.close_idle();
+            }
+        })
     }
 
     fn close_idle(&self) {

@@ -93,9 +93,12 @@ const RECORD_REQUEUED: &str = "INSERT INTO requeued_jobs (delivery_id, attempt, 
 impl Stream {
     /// The rows of a stream after the place ($1, $2), in its order. `until` is a further condition on the due time.
     fn rows(self, until: &str) -> String {
-        let (beyond, order) = match self {
-            Self::Due | Self::Untried => (">", "ASC"),
-            Self::UntriedBackwards => ("<", "DESC"),
+        // No index names a delivery's state: it would end the in-place updates (HOT) of attempts.
+        let untried = |beyond, order| {
+            format!(
+                "SELECT id, webhook_id, created_at AS due, state = 'pending' AND next_attempt_at IS NULL AS waits \
+                 FROM deliveries WHERE id {beyond} $2 ORDER BY id {order}"
+            )
         };
         match self {
             Self::Due => format!(
@@ -104,11 +107,8 @@ impl Stream {
                  WHERE state IN ('pending', 'retrying') AND (next_attempt_at, delivery_id) > ($1, $2){until} \
                  ORDER BY next_attempt_at, delivery_id"
             ),
-            // No index names a delivery's state: it would end the in-place updates (HOT) of attempts.
-            Self::Untried | Self::UntriedBackwards => format!(
-                "SELECT id, webhook_id, created_at AS due, state = 'pending' AND next_attempt_at IS NULL AS waits \
-                 FROM deliveries WHERE id {beyond} $2 ORDER BY id {order}"
-            ),
+            Self::Untried => untried(">", "ASC"),
+            Self::UntriedBackwards => untried("<", "DESC"),
         }
     }
 }
@@ -156,7 +156,9 @@ impl Leader {
     /// # Errors
     /// When the database does not answer. The jobs may be enqueued once more then.
     pub async fn requeued_record(&mut self, jobs: &[Job]) -> Result<(), LedgerError> {
-        let (ids, attempts) = columns(jobs);
+        let attempt = |job: &Job| i16::try_from(job.attempt).unwrap_or(i16::MAX);
+        let (ids, attempts): (Vec<Uuid>, Vec<i16>) =
+            jobs.iter().map(|job| (job.delivery.as_uuid(), attempt(job))).unzip();
         let remember = sql(RECORD_REQUEUED).bind(ids).bind(attempts);
         self.run("requeued_record", async |conn| remember.execute(conn).await.map(|_| ())).await
     }
@@ -197,9 +199,4 @@ impl WaitingRow {
         let job = Job { delivery: DeliveryId::from(self.id?), attempt };
         Some(Waiting { job, due: self.due?, webhook: self.webhook_id?.into(), is_active: self.is_active? })
     }
-}
-
-fn columns(jobs: &[Job]) -> (Vec<Uuid>, Vec<i16>) {
-    let attempt = |job: &Job| i16::try_from(job.attempt).unwrap_or(i16::MAX);
-    jobs.iter().map(|job| (job.delivery.as_uuid(), attempt(job))).unzip()
 }
