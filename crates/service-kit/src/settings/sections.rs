@@ -15,7 +15,6 @@ use super::{Sensitive, SettingsError, parse};
 
 /// `database`: PostgreSQL, the ledger.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Database {
     /// Where it is, with credentials.
     pub url: Sensitive,
@@ -44,7 +43,6 @@ impl Database {
 
 /// `broker`: RabbitMQ.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Broker {
     /// Where it is, with credentials.
     pub url: Sensitive,
@@ -97,7 +95,6 @@ fn tls_files(
 
 /// `api`: the REST API.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Api {
     /// Where it listens. With port 0 the system chooses the port.
     #[serde(deserialize_with = "parse::address")]
@@ -137,7 +134,6 @@ pub enum SessionBackEnd {
 
 /// `console`: the administrators' pages.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Console {
     /// Whether api-service serves it.
     #[serde(deserialize_with = "parse::value")]
@@ -169,7 +165,6 @@ impl Console {
 
 /// `ops`: health and metrics.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Ops {
     /// Where they are served; each process has a default of its own.
     #[serde(default, deserialize_with = "parse::optional_address")]
@@ -178,7 +173,6 @@ pub struct Ops {
 
 /// `secrets`: the keys that seal signing secrets.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Secrets {
     /// `id:64 hex digits`, comma separated; read them by [`secret_keys`](crate::connections::secret_keys).
     pub keys: Option<Sensitive>,
@@ -186,7 +180,6 @@ pub struct Secrets {
 
 /// `signing`: what signs a delivery besides `X-Service-Signature`, which always does.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Signing {
     /// Whether attempts also carry the headers of Standard Webhooks.
     #[serde(deserialize_with = "parse::value")]
@@ -195,7 +188,6 @@ pub struct Signing {
 
 /// `retry`: when failed attempts are tried again.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Retry {
     /// When each retry is due, measured from the first failure.
     #[serde(deserialize_with = "parse::value")]
@@ -204,7 +196,6 @@ pub struct Retry {
 
 /// `egress`: how receivers are called.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Egress {
     /// The time for one attempt, from resolving to the end of the answer; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
@@ -273,7 +264,6 @@ impl Egress {
 
 /// `dispatcher`: from deliveries to attempts.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Dispatcher {
     /// Attempts at the same time, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
@@ -295,7 +285,6 @@ pub struct Dispatcher {
 
 /// `ingest`: from events to deliveries.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Ingest {
     /// Events per transaction, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
@@ -310,7 +299,6 @@ pub struct Ingest {
 
 /// `reconcile`: lost-job detection, which compares the ledger with the queues.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Reconcile {
     /// How often they are compared; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
@@ -323,7 +311,6 @@ pub struct Reconcile {
 
 /// `retention`: how long history is kept.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Retention {
     /// The age up to which events are accepted and deliveries resent; at least two days. A day is kept for the
     /// schedule's length and a day more.
@@ -343,22 +330,20 @@ impl Retention {
 
 /// `notices`: when administrators are notified that a webhook is failing.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Notices {
     /// The age of the first failure since the last success; longer than zero.
-    #[serde(deserialize_with = "parse::threshold")]
+    #[serde(deserialize_with = "parse::positive_duration")]
     pub failing_after: Duration,
     /// Failed attempts since then, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub failing_attempts: u16,
     /// For how long it has been failing when they are notified again.
-    #[serde(deserialize_with = "parse::thresholds")]
+    #[serde(deserialize_with = "parse::positive_durations")]
     pub failing_again_after: Vec<Duration>,
 }
 
 /// `limits`: the most that tenants and events may ask for, each at least 1.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Characters of a webhook's name.
     #[serde(deserialize_with = "parse::count")]
@@ -379,7 +364,6 @@ pub struct Limits {
 
 /// `shutdown`: how a process ends.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Shutdown {
     /// The time to finish what is under way; zero abandons it.
     #[serde(deserialize_with = "parse::duration")]
@@ -388,7 +372,6 @@ pub struct Shutdown {
 
 /// `traces`: spans for a collector.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Traces {
     /// Where the collector is. Without it there are no traces.
     #[serde(default, deserialize_with = "parse::optional_http_url")]
@@ -405,7 +388,6 @@ pub struct Traces {
 
 /// `log`: what is written to standard error.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Log {
     /// How a line looks.
     pub format: LogFormat,
