@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use broker::{Acker, Outgoing, Received};
-use domain::Job;
+use domain::{Job, error_chain};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -101,7 +101,8 @@ impl Intake {
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a message that is no job is moved to the dead-letter queue");
+                    let reason = error_chain(&error);
+                    tracing::error!(error = reason, "a message that is no job is moved to the dead-letter queue");
                     let dead = DeadReason::NoJob(error);
                     self.line.context.metrics.count_not_attempted(dead.as_str());
                     replaced.push((acker, origin, vec![self.line.settler.dead_letter(body, &dead)]));

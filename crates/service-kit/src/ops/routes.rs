@@ -1,6 +1,7 @@
 //! The answers to the three routes.
 
 use bytes::Bytes;
+use domain::error_chain;
 use http_body_util::Full;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
@@ -51,7 +52,7 @@ async fn metrics(served: &Served) -> OpsResponse {
 }
 
 fn broken(error: &impl std::error::Error) -> OpsResponse {
-    tracing::error!(%error, "ops server cannot encode its answer");
+    tracing::error!(error = error_chain(error), "ops server cannot encode its answer");
     respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, "internal error\n")
 }
 
