@@ -2,6 +2,7 @@
 
 mod address;
 mod address_policy;
+mod all;
 pub mod catalogue;
 #[cfg(feature = "diesel")]
 mod columns;

@@ -1,12 +1,12 @@
 //! How far a delivery has come, and what a job or an outcome means for it (crates/README.md, invariants 3 and 4).
 
-use strum::{Display, EnumString, IntoStaticStr};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use time::OffsetDateTime;
 
-use crate::{Job, OutcomeClass, RetrySchedule};
+use crate::{Job, OutcomeClass, RetrySchedule, all::all};
 
 /// The state of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr, VariantArray)]
 #[cfg_attr(feature = "diesel", derive(diesel::expression::AsExpression, diesel::deserialize::FromSqlRow))]
 #[cfg_attr(feature = "diesel", diesel(sql_type = diesel::sql_types::Text))]
 #[strum(serialize_all = "snake_case")]
@@ -27,8 +27,7 @@ pub enum DeliveryState {
 
 impl DeliveryState {
     /// Every state.
-    pub const ALL: [Self; 6] =
-        [Self::Pending, Self::Retrying, Self::Succeeded, Self::Dropped, Self::Cancelled, Self::Skipped];
+    pub const ALL: [Self; 6] = all(Self::VARIANTS);
 
     /// The name in the ledger and in the API.
     pub fn as_str(self) -> &'static str {
