@@ -90,14 +90,14 @@ impl App {
         };
         running.essential.spawn("upkeep", upkeep.run(running.finished.clone()));
         let work = async {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                () = running.database.known() => {}
+            if shutdown.run_until_cancelled(running.database.known()).await.is_none() {
+                return;
             }
-            let subscribe = || running.broker.subscribe_events(Prefetch::of_small(PREFETCH_EVENTS), attachment.clone());
+            let (broker, prefetch) = (&running.broker, Prefetch::of_small(PREFETCH_EVENTS));
+            let subscribe = || broker.subscribe(broker.names().events(), prefetch, attachment.clone());
             let intake = intake(&running, &settings, metrics, &shutdown);
             let consuming = consume(subscribe, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown);
-            tokio::join!(consuming, shutdown.run_until_cancelled(keep_bindings(&running.broker)));
+            tokio::join!(consuming, shutdown.run_until_cancelled(keep_bindings(broker)));
         };
         running.essential.run(work).await?;
         running.finish().await;
