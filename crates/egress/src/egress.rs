@@ -65,8 +65,8 @@ impl Egress {
         let tls = tls::client_config(config.extra_ca_pem.as_deref())?;
         let resolver =
             Resolver::new(&config.name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
+        let notice = resolver.notice();
         let tcp = AllowedTcp::new(config.address_policy, resolver, timeout);
-        let notice = tcp.notice();
         let idle_timeout = config.idle_timeout.min(MAX_CONNECTION_AGE / 2);
         let reused_for = MAX_CONNECTION_AGE.saturating_sub(timeout.saturating_add(idle_timeout));
         let counts = ConnectionCounts::default();

@@ -59,11 +59,6 @@ pub(crate) fn judged(mut usable: Usable, verdict: &'static str) -> Option<Span> 
 
 /// Ends the spans of events whose jobs are confirmed.
 pub(crate) fn end_all(spans: Vec<Span>) {
-    if spans.is_empty() {
-        return;
-    }
     let now = OffsetDateTime::now_utc();
-    for span in spans {
-        span.end(now);
-    }
+    spans.into_iter().for_each(|span| span.end(now));
 }
