@@ -87,11 +87,9 @@ impl Broker {
         let (connection, channel) = self.open(uri, role, limit).await?;
         let events = self.names().events();
         let (found, channel) = find(&connection, channel, &events).await?;
-        let (connection, mut channel) = if found.is_some() {
-            (connection, channel)
-        } else {
-            let _judging = self.context.judging.lock().await;
-            self.judge((connection, channel), &events, role).await?
+        let (connection, mut channel) = match found {
+            Some(_) => (connection, channel),
+            None => self.judge((connection, channel), &events, role).await?,
         };
         if !channel.status().connected() {
             channel = connection.create_channel().await?;
@@ -110,6 +108,7 @@ impl Broker {
         queue: &str,
         role: &str,
     ) -> Result<(Connection, Channel), BrokerError> {
+        let _judging = self.context.judging.lock().await;
         // Another connection may have declared it meanwhile, of this process or of another one.
         let (found, channel) = find(&connection, channel, queue).await?;
         if found.is_some() {

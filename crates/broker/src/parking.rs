@@ -146,7 +146,7 @@ impl Broker {
             let received = Received::new(message.delivery, &acks);
             let outgoing = Outgoing { routing_key: to(&received.body), body: received.body, ..Default::default() };
             publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
-            received.acker.ack().await;
+            Acker::ack_all(vec![received.acker]).await;
             taken += 1;
         }
         crate::broker::close(&connection).await;

@@ -12,7 +12,7 @@ use domain::error_chain;
 use futures_util::future::join_all;
 use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
-use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections, settings::Notices};
+use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
@@ -85,7 +85,11 @@ impl App {
             interval: settings.reconcile.interval,
             grace: settings.reconcile.grace,
             kept: settings.retention.kept(),
-            failing: failing(&settings.notices),
+            failing: FailingThresholds {
+                after: settings.notices.failing_after,
+                attempts: settings.notices.failing_attempts.into(),
+                again_after: settings.notices.failing_again_after.clone(),
+            },
             metrics: upkeep_metrics,
         };
         running.essential.spawn("upkeep", upkeep.run(running.finished.clone()));
@@ -102,14 +106,6 @@ impl App {
         running.essential.run(work).await?;
         running.finish().await;
         Ok(())
-    }
-}
-
-fn failing(notices: &Notices) -> FailingThresholds {
-    FailingThresholds {
-        after: notices.failing_after,
-        attempts: notices.failing_attempts.into(),
-        again_after: notices.failing_again_after.clone(),
     }
 }
 

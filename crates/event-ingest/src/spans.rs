@@ -49,7 +49,7 @@ pub(crate) fn end_rejected(span: Option<Span>, reason: &'static str) {
 /// The span of a stored event, which says what became of it.
 pub(crate) fn judged(mut usable: Usable, verdict: &'static str) -> Option<Span> {
     let mut span = usable.span.take()?;
-    let event = usable.event();
+    let event = &usable.event;
     span.set("webhooks.event.id", event.id.to_string());
     span.set("webhooks.event.type", event.event_type.as_str());
     span.set("webhooks.tenant.id", event.tenant.to_string());

@@ -5,10 +5,7 @@
 
 mod routes;
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use domain::error_chain;
 use hyper::server::conn::http1;
