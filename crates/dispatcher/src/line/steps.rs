@@ -125,7 +125,7 @@ impl Line {
                 let delay = is_counted.then(|| self.context.database.now() - delivery.due());
                 let accepted_at = delivery.is_new().then_some(delivery.created_at);
                 let timed = admission.timed();
-                let body = with_permit(body, admission.take_body(), &timed);
+                let body = with_permit(body, admission.body.take(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
                 let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
                 let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
