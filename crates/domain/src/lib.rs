@@ -2,6 +2,7 @@
 
 mod address;
 mod address_policy;
+mod all;
 pub mod catalogue;
 #[cfg(feature = "diesel")]
 mod columns;
@@ -42,12 +43,12 @@ pub use job::{Job, JobError};
 pub use notice::{Notice, NoticeType, notice_by};
 pub use outcome::OutcomeClass;
 pub use post_result::PostResult;
-pub use progress::{DeliveryState, JobPlaces, Progress, Record, Redelivered, Verdict};
+pub use progress::{DeliveryState, Progress, Record, Redelivered, Verdict};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use sentinel::{BrokerData, Presence};
 pub use shortened::shortened;
 pub use shown::{escaped, find_hidden, indented, is_blank, is_hidden, visible};
 pub use timestamp::Timestamp;
 pub use traceparent::Traceparent;
-pub use webhook_state::{HoldReason, WebhookState};
+pub use webhook_state::WebhookState;
 pub use webhook_url::{UrlFault, WebhookUrl};

@@ -1,15 +1,16 @@
 //! Notices: what the business application is notified of, so that it can notify the administrators of webhooks.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-use strum::{Display, EnumString, IntoStaticStr};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{DeliveryId, TenantId, WebhookId, time_text, visible};
+use crate::{DeliveryId, TenantId, WebhookId, all::all, time_text, visible};
 
 /// What a notice is about; also its routing key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr, Serialize, VariantArray)]
+#[serde(into = "&'static str")]
 pub enum NoticeType {
     /// Attempts have failed for long, and none has succeeded.
     #[strum(serialize = "webhook.failing")]
@@ -42,27 +43,11 @@ pub enum NoticeType {
 
 impl NoticeType {
     /// Every type.
-    pub const ALL: [Self; 9] = [
-        Self::Failing,
-        Self::Dropping,
-        Self::Recovered,
-        Self::Created,
-        Self::Changed,
-        Self::Paused,
-        Self::Activated,
-        Self::Deleted,
-        Self::Expiring,
-    ];
+    pub const ALL: [Self; 9] = all(Self::VARIANTS);
 
     /// The name in the ledger, in messages and in the API.
     pub fn as_str(self) -> &'static str {
         self.into()
-    }
-}
-
-impl Serialize for NoticeType {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 

@@ -1,9 +1,6 @@
 //! The destination of a webhook (specification, section 2.1).
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 use url::{Host, Position, Url};
 
@@ -191,12 +188,6 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-impl fmt::Display for WebhookUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,7 +350,7 @@ mod tests {
     #[test]
     fn it_reads_back_as_it_was_written() {
         let url = WebhookUrl::parse("https://example.com", 100, &AddressPolicy::default()).unwrap();
-        assert_eq!((url.as_str(), url.to_string().as_str()), ("https://example.com", "https://example.com"));
+        assert_eq!(url.as_str(), "https://example.com");
         assert_eq!(url.as_url().as_str(), "https://example.com/");
     }
 

@@ -50,11 +50,6 @@ impl AllowedTcp {
         Self(Arc::new(Inner { address_policy, resolver, timeout, internal: Mutex::default() }))
     }
 
-    /// A notice for the operator about how names are resolved.
-    pub(crate) fn notice(&self) -> Option<String> {
-        self.0.resolver.notice()
-    }
-
     /// Returns whether the host of a receiver's URL had no public address when it was last connected to.
     pub(crate) fn is_internal(&self, url: &str) -> bool {
         let Inner { address_policy, internal, .. } = &*self.0;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use service_kit::settings::{LogFormat, SessionBackEnd};
-use service_kit::{Settings, SettingsError};
+use service_kit::{Settings, SettingsError, connections};
 
 const DATABASE: (&str, &str) = ("WEBHOOKS__DATABASE__URL", "postgres://app:hunter2@db/webhooks");
 const BROKER: (&str, &str) = ("WEBHOOKS__BROKER__URL", "amqp://app:hunter2@mq/%2f");
@@ -147,6 +147,7 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("egress.timeout", "0s", "duration"),
         ("egress.timeout", "", "duration"),
         ("egress.idle_timeout", "0s", "duration"),
+        ("egress.idle_timeout", "101years", "duration"),
         ("broker.confirm_timeout", "0ms", "duration"),
         ("shutdown.deadline", "25", "duration"),
         ("database.max_connections", "0", "number"),
@@ -346,7 +347,7 @@ fn all_required_settings_that_are_missing_are_named_together_before_other_faults
 #[test]
 fn an_empty_variable_unsets_an_optional_setting() {
     for settings in [load(&[]), load(&[("WEBHOOKS__SECRETS__KEYS", "")])] {
-        let error = settings.unwrap().secret_keys().unwrap_err();
+        let error = connections::secret_keys(&settings.unwrap()).err().unwrap();
         assert_eq!(error.to_string(), "secrets.keys (WEBHOOKS__SECRETS__KEYS) is not set");
     }
     let file = SettingsFile::new(
@@ -372,7 +373,7 @@ fn an_empty_variable_unsets_an_optional_setting() {
 fn text_that_looks_like_a_number_stays_text() {
     let settings = load(&[("WEBHOOKS__BROKER__PREFIX", "0042"), ("WEBHOOKS__SECRETS__KEYS", "1e3")]).unwrap();
     assert_eq!(settings.broker.prefix, "0042");
-    assert_eq!(settings.secret_keys().unwrap(), "1e3");
+    assert_eq!(settings.secrets.keys.unwrap().expose(), "1e3");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
 use domain::{OutcomeClass, TenantId};
-use ledger::{Actor, Ledger, LedgerError, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook};
+use ledger::{Actor, Ledger, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook};
 use service_kit::Settings;
 use time::OffsetDateTime;
 
@@ -96,14 +96,9 @@ impl Run {
         let mut found = Vec::new();
         let mut steps = Steps::new("the deliveries are not counted, and nothing was changed: run the command again");
         for webhook in server_error::database(self.ledger.recoverable_webhooks(tenant).await)? {
-            let counted = loop {
-                let RecoverableWebhook { id, tenant, .. } = webhook;
-                match self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await {
-                    Ok(counted) => break counted,
-                    Err(error) => again("counting", &mut steps, error).await?,
-                }
-            };
-            steps.failed = 0;
+            let RecoverableWebhook { id, tenant, .. } = webhook;
+            let count = async || self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await;
+            let counted = steps.take("counting", count).await?;
             // Of certain outcomes there may be some beyond those that were looked at.
             let counted = counted.filter(|counted| counted.count > 0 || !counted.is_exact);
             found.extend(counted.map(|counted| (webhook, counted)));
@@ -117,14 +112,8 @@ impl Run {
         let mut steps = Steps::new("interrupted: run the command again for the other webhooks");
         for webhook in webhooks {
             let actor = Actor { tenant: webhook.tenant, user: self.user.clone() };
-            let begin = loop {
-                match self.ledger.recovery_create(&actor, webhook.id, &self.wanted, self.bodies).await {
-                    Ok(begin) => break begin,
-                    Err(error) => again("a recovery", &mut steps, error).await?,
-                }
-            };
-            steps.failed = 0;
-            match begin {
+            let create = async || self.ledger.recovery_create(&actor, webhook.id, &self.wanted, self.bodies).await;
+            match steps.take("a recovery", create).await? {
                 Ok(Recover::Begun(_)) => begun += 1,
                 Ok(Recover::Running(_)) => {
                     say_skipped(webhook)?;
@@ -141,14 +130,6 @@ impl Run {
         ))?;
         Ok(skipped)
     }
-}
-
-/// Pauses before what failed is tried again. Fails if that is of no use.
-async fn again(what: &str, steps: &mut Steps, error: LedgerError) -> anyhow::Result<()> {
-    let text = format!("{what} is tried again: {error}");
-    steps.retry(error).await?;
-    output::error(text);
-    Ok(())
 }
 
 fn say_skipped(RecoverableWebhook { id, tenant, .. }: &RecoverableWebhook) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{Traceparent, Verdict, WebhookState};
+use domain::{Traceparent, Verdict, WebhookState, error_chain};
 use futures_util::FutureExt;
 use governor::DefaultDirectRateLimiter;
 use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError};
@@ -125,7 +125,7 @@ impl Line {
                 let delay = is_counted.then(|| self.context.database.now() - delivery.due());
                 let accepted_at = delivery.is_new().then_some(delivery.created_at);
                 let timed = admission.timed();
-                let body = with_permit(body, admission.take_body(), &timed);
+                let body = with_permit(body, admission.body.take(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
                 let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
                 let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
@@ -175,7 +175,7 @@ impl Line {
             WebhookState::Active => Ok(delivery),
             WebhookState::Paused => {
                 let webhook = delivery.destination.webhook;
-                Err(Hold { webhook, refusal: Refusal::Paused, release: None }.into())
+                Err(Stop::Hold(Hold { webhook, refusal: Refusal::Paused, release: None }))
             }
             WebhookState::Deleted => Err(self.cancel(&delivery).await?),
         }
@@ -206,12 +206,12 @@ impl Line {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
         };
-        let turn = self.suspects.turn(tries, owner.webhook).await?;
+        let turn = self.suspects.turn(tries, owner.webhook).await.map_err(Stop::Hold)?;
         let admission = self.lanes.admit(owner, job.receipt().lane, long_body).await;
         if admission.as_ref().is_err_and(Hold::is_of_silent_webhook) {
             self.brake.note_failure(owner, &delivery.destination.url);
         }
-        Ok((admission?, turn))
+        Ok((admission.map_err(Stop::Hold)?, turn))
     }
 
     async fn body(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Result<Bytes, Stop> {
@@ -242,7 +242,7 @@ impl Line {
         let webhook = delivery.destination.webhook;
         let traceparent = delivery.traceparent.as_ref().map(Traceparent::as_str);
         tracing::error!(
-            %webhook, %error, traceparent,
+            %webhook, error = error_chain(error), traceparent,
             "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
         );
         let accepted_at = delivery.is_new().then_some(delivery.created_at);

@@ -1,9 +1,6 @@
 //! Settings, and all that is wrong with them.
 
-use std::collections::HashMap;
-use std::path::Path;
-
-use config::{Value, ValueKind};
+use std::{collections::HashMap, path::Path};
 
 use super::{Key, Settings, SettingsError, sources, tree};
 
@@ -35,7 +32,9 @@ impl Draft {
             loop {
                 match tree::read::<Settings>(merged.clone()) {
                     Err(SettingsError::Missing { keys }) => {
-                        keys.iter().for_each(|key| fill(&mut merged, key));
+                        for (section, key) in keys.iter().filter_map(|key| key.path().split_once('.')) {
+                            sources::set(&mut merged, section, key, PLACEHOLDER);
+                        }
                         missing.extend(keys);
                     }
                     read => return read,
@@ -49,14 +48,5 @@ impl Draft {
     pub(super) fn complete(self) -> Result<Settings, SettingsError> {
         let Self { missing: keys, settings } = self;
         if keys.is_empty() { settings } else { Err(SettingsError::Missing { keys }) }
-    }
-}
-
-/// Puts the placeholder where a setting is missing.
-fn fill(tree: &mut Value, key: &Key) {
-    let mut place = tree;
-    for segment in key.path().split('.') {
-        let ValueKind::Table(table) = &mut place.kind else { return };
-        place = table.entry(segment.to_owned()).or_insert_with(|| PLACEHOLDER.into());
     }
 }

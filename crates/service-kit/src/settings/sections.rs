@@ -1,8 +1,6 @@
 //! The sections and their keys. The defaults are in `defaults.toml`, beside this file.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use domain::{AddressPolicy, HostSuffixes, Ports, RetrySchedule, WebhookUrl};
 use ipnet::IpNet;
@@ -15,7 +13,6 @@ use super::{Sensitive, SettingsError, parse};
 
 /// `database`: PostgreSQL, the ledger.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Database {
     /// Where it is, with credentials.
     pub url: Sensitive,
@@ -44,7 +41,6 @@ impl Database {
 
 /// `broker`: RabbitMQ.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Broker {
     /// Where it is, with credentials.
     pub url: Sensitive,
@@ -97,7 +93,6 @@ fn tls_files(
 
 /// `api`: the REST API.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Api {
     /// Where it listens. With port 0 the system chooses the port.
     #[serde(deserialize_with = "parse::address")]
@@ -137,7 +132,6 @@ pub enum SessionBackEnd {
 
 /// `console`: the administrators' pages.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Console {
     /// Whether api-service serves it.
     #[serde(deserialize_with = "parse::value")]
@@ -156,20 +150,16 @@ impl Console {
     /// # Errors
     /// When there is such a page, and no way back from it.
     pub fn log_in(&self) -> Result<Option<(&Url, &Url)>, SettingsError> {
-        match (&self.login_url, &self.public_url) {
-            (Some(login), Some(public)) => Ok(Some((login, public))),
-            (Some(_), None) => Err(SettingsError::invalid(
-                "console.login_url",
-                "set console.public_url too, the way back from the log-in",
-            )),
-            (None, _) => Ok(None),
-        }
+        let way_back = || {
+            let reason = "set console.public_url too, the way back from the log-in";
+            self.public_url.as_ref().ok_or_else(|| SettingsError::invalid("console.login_url", reason))
+        };
+        self.login_url.as_ref().map(|login| Ok((login, way_back()?))).transpose()
     }
 }
 
 /// `ops`: health and metrics.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Ops {
     /// Where they are served; each process has a default of its own.
     #[serde(default, deserialize_with = "parse::optional_address")]
@@ -178,7 +168,6 @@ pub struct Ops {
 
 /// `secrets`: the keys that seal signing secrets.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Secrets {
     /// `id:64 hex digits`, comma separated; read them by [`secret_keys`](crate::connections::secret_keys).
     pub keys: Option<Sensitive>,
@@ -186,7 +175,6 @@ pub struct Secrets {
 
 /// `signing`: what signs a delivery besides `X-Service-Signature`, which always does.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Signing {
     /// Whether attempts also carry the headers of Standard Webhooks.
     #[serde(deserialize_with = "parse::value")]
@@ -195,7 +183,6 @@ pub struct Signing {
 
 /// `retry`: when failed attempts are tried again.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Retry {
     /// When each retry is due, measured from the first failure.
     #[serde(deserialize_with = "parse::value")]
@@ -204,7 +191,6 @@ pub struct Retry {
 
 /// `egress`: how receivers are called.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Egress {
     /// The time for one attempt, from resolving to the end of the answer; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
@@ -273,7 +259,6 @@ impl Egress {
 
 /// `dispatcher`: from deliveries to attempts.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Dispatcher {
     /// Attempts at the same time, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
@@ -295,7 +280,6 @@ pub struct Dispatcher {
 
 /// `ingest`: from events to deliveries.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Ingest {
     /// Events per transaction, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
@@ -310,7 +294,6 @@ pub struct Ingest {
 
 /// `reconcile`: lost-job detection, which compares the ledger with the queues.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Reconcile {
     /// How often they are compared; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
@@ -323,7 +306,6 @@ pub struct Reconcile {
 
 /// `retention`: how long history is kept.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Retention {
     /// The age up to which events are accepted and deliveries resent; at least two days. A day is kept for the
     /// schedule's length and a day more.
@@ -343,22 +325,20 @@ impl Retention {
 
 /// `notices`: when administrators are notified that a webhook is failing.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Notices {
     /// The age of the first failure since the last success; longer than zero.
-    #[serde(deserialize_with = "parse::threshold")]
+    #[serde(deserialize_with = "parse::positive_duration")]
     pub failing_after: Duration,
     /// Failed attempts since then, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub failing_attempts: u16,
     /// For how long it has been failing when they are notified again.
-    #[serde(deserialize_with = "parse::thresholds")]
+    #[serde(deserialize_with = "parse::positive_durations")]
     pub failing_again_after: Vec<Duration>,
 }
 
 /// `limits`: the most that tenants and events may ask for, each at least 1.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Characters of a webhook's name.
     #[serde(deserialize_with = "parse::count")]
@@ -379,7 +359,6 @@ pub struct Limits {
 
 /// `shutdown`: how a process ends.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Shutdown {
     /// The time to finish what is under way; zero abandons it.
     #[serde(deserialize_with = "parse::duration")]
@@ -388,7 +367,6 @@ pub struct Shutdown {
 
 /// `traces`: spans for a collector.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Traces {
     /// Where the collector is. Without it there are no traces.
     #[serde(default, deserialize_with = "parse::optional_http_url")]
@@ -405,7 +383,6 @@ pub struct Traces {
 
 /// `log`: what is written to standard error.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Log {
     /// How a line looks.
     pub format: LogFormat,
