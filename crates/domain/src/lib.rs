@@ -28,7 +28,7 @@ mod traceparent;
 mod webhook_state;
 mod webhook_url;
 
-pub use address::RefusedAddress;
+pub use address::{AddressFault, RefusedAddress};
 pub use address_policy::{AddressPolicy, AddressPolicyError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 #[cfg(feature = "diesel")]
 pub use columns::parse_name;

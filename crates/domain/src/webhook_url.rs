@@ -39,7 +39,7 @@ pub enum UrlFault {
     #[error("must not contain a user name or a password")]
     Credentials,
     /// The host is an address that the egress policy refuses.
-    #[error("must not point to {}, which is not a public address ({})", .0.address, .0.kind)]
+    #[error("must not point to {}, which is {}", .0.address, .0.fault)]
     Refused(#[source] RefusedAddress),
     /// The host is one that the operator denies.
     #[error("must not point to {:?}: {}", .0.host, .0.why())]

@@ -66,7 +66,7 @@ fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
         return violation(field, "control_character", "must not contain control characters, such as line breaks");
     }
     not_hidden(field, name)?;
-    Ok(name.to_owned())
+    Ok(name.trim().to_owned())
 }
 
 fn description(field: &str, given: &Given<'_>) -> Checked<String> {
@@ -97,9 +97,12 @@ fn url(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
 
 /// Names, descriptions and URLs are shown to people, in notices as they are.
 fn not_hidden(field: &str, text: &str) -> Checked<()> {
-    let Some(hidden) = find_hidden(text) else { return Ok(()) };
-    let hidden = u32::from(hidden);
-    let message = format!("must not contain the character U+{hidden:04X} there: it is invisible or turns the writing");
+    let Some((place, hidden)) = find_hidden(text) else { return Ok(()) };
+    let (place, hidden) = (place + 1, u32::from(hidden));
+    let message = format!(
+        "must not contain U+{hidden:04X} (character {place}), which is invisible there or turns the direction of writing: \
+         delete it, or type the text again"
+    );
     violation(field, "hidden_character", message)
 }
 

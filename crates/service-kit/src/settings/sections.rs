@@ -197,6 +197,9 @@ pub struct Egress {
     pub timeout: Duration,
     /// A PEM file of authorities trusted beside the public ones.
     pub extra_ca_file: Option<PathBuf>,
+    /// Networks that no delivery goes to, also if they are allowed or public.
+    #[serde(deserialize_with = "parse::networks")]
+    pub denied_networks: Vec<IpNet>,
     /// Networks exempt from the address policy.
     #[serde(deserialize_with = "parse::networks")]
     pub allowed_networks: Vec<IpNet>,
@@ -228,6 +231,7 @@ impl Egress {
     /// Where deliveries may go.
     pub fn address_policy(&self) -> AddressPolicy {
         AddressPolicy::allowing(self.allowed_networks.clone())
+            .without_networks(self.denied_networks.clone())
             .with_ports(self.allowed_ports.clone())
             .without_hosts(self.denied_host_suffixes.clone())
     }

@@ -34,6 +34,8 @@ pub(super) struct SettingsSeen {
     pub(super) faults: Vec<String>,
     /// Networks that are exempt from the address policy.
     pub(super) exempt: Vec<String>,
+    /// Networks that no delivery goes to.
+    pub(super) denied: Vec<String>,
     /// `retention.keep`
     pub(super) keep: Duration,
     /// `database.max_connections`
