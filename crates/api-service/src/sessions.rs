@@ -17,7 +17,7 @@ use actix_web::{
     web::Data,
 };
 use domain::TenantId;
-use ledger::{Actor, Ledger, Session, SessionHash};
+use ledger::{Actor, CredentialHash, Ledger, Session};
 use moka::{policy::EvictionPolicy, sync::Cache};
 use service_kit::{Settings, SettingsError, connections, settings::SessionBackEnd};
 use time::OffsetDateTime;
@@ -47,7 +47,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct Authentication {
     sessions: Sessions,
     /// Confirmed sessions. Their tokens are taken before they are looked up again.
-    known: Cache<SessionHash, KnownSession>,
+    known: Cache<CredentialHash, KnownSession>,
     rate_limit: Option<RateLimit>,
     public_url: Option<Url>,
 }
@@ -112,7 +112,7 @@ impl Authentication {
 
     /// The session of an id, whatever its role. A look-up of an id that is not confirmed costs a token of that id.
     pub(crate) async fn session(&self, id: &str) -> Result<Option<Session>, ApiError> {
-        let hash = SessionHash::of(id);
+        let hash = CredentialHash::of(id);
         let known = self.known.get(&hash);
         if known.is_none() {
             self.pay(&mut None, |limit| limit.take_unconfirmed(&hash))?;
@@ -122,7 +122,7 @@ impl Authentication {
 
     async fn find(
         &self,
-        hash: &SessionHash,
+        hash: &CredentialHash,
         id: &str,
         known: Option<KnownSession>,
     ) -> Result<Option<Session>, ApiError> {
@@ -152,7 +152,7 @@ impl Authentication {
         }
         let (mut refusal, mut unpaid) = (ApiError::NotLoggedIn, None);
         for id in ids {
-            let hash = SessionHash::of(id);
+            let hash = CredentialHash::of(id);
             let known = self.known.get(&hash);
             if known.is_none()
                 && let Err(error) = self.pay(allowance, |limit| limit.take_unconfirmed(&hash))
@@ -182,7 +182,7 @@ impl Authentication {
     /// Finds a session, which costs a token: of a session that is confirmed before the look-up, else after it.
     async fn find_for_a_token(
         &self,
-        (hash, id): (&SessionHash, &str),
+        (hash, id): (&CredentialHash, &str),
         known: Option<KnownSession>,
         target: Target,
         allowance: &mut Option<Allowance>,
@@ -217,14 +217,19 @@ impl KnownSession {
     }
 }
 
-fn known() -> Cache<SessionHash, KnownSession> {
+fn known() -> Cache<CredentialHash, KnownSession> {
     let least_used = EvictionPolicy::lru();
     Cache::builder().max_capacity(MAX_CACHED_SESSIONS).eviction_policy(least_used).time_to_idle(IDLE_TIMEOUT).build()
 }
 
 impl Sessions {
     /// Finds a session. `known`: its tenant, if this process has confirmed it before.
-    async fn find(&self, hash: &SessionHash, id: &str, known: Option<TenantId>) -> Result<Option<Session>, ApiError> {
+    async fn find(
+        &self,
+        hash: &CredentialHash,
+        id: &str,
+        known: Option<TenantId>,
+    ) -> Result<Option<Session>, ApiError> {
         match self {
             Self::Database(ledger, strangers) => {
                 let now = OffsetDateTime::now_utc();

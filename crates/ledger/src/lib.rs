@@ -71,7 +71,7 @@ pub use secrets::{
     SealedSecret, SecretKeys, SecretKeysError, UnsealError,
     keys::{KeyUse, Resealed, Unopened},
 };
-pub use sessions::{NewSession, Session, SessionHash};
+pub use sessions::{CredentialHash, NewSession, Session};
 pub use stats::{HourCounts, StatsStep, Tally};
 pub use tenant::{
     CountedDeliveries, TenantCondition,

@@ -31,7 +31,7 @@ fn authentication() -> Authentication {
 fn remember_ended(authentication: &Authentication, id: &str) {
     authentication
         .known
-        .insert(SessionHash::of(id), KnownSession { tenant: tenant(TENANT), user: "e".into(), is_admin: true });
+        .insert(CredentialHash::of(id), KnownSession { tenant: tenant(TENANT), user: "e".into(), is_admin: true });
 }
 
 async fn asked(
