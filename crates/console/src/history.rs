@@ -72,11 +72,11 @@ const fn kind(notice_type: NoticeType) -> (&'static str, &'static str) {
         NoticeType::Expiring => ("warn", "expiring"),
         NoticeType::Dropping => ("bad", "dropping"),
         NoticeType::Recovered => ("good", "recovered"),
-        NoticeType::Created => ("idle", "created"),
+        NoticeType::Created | NoticeType::KeyCreated => ("idle", "created"),
         NoticeType::Changed => ("idle", "changed"),
         NoticeType::Paused => ("idle", "paused"),
         NoticeType::Activated => ("idle", "activated"),
-        NoticeType::Deleted => ("idle", "deleted"),
+        NoticeType::Deleted | NoticeType::KeyRevoked => ("idle", "deleted"),
     }
 }
 

@@ -69,10 +69,14 @@ pub enum Done {
     Registered,
     /// A recovery was not begun, as another one is under way.
     Another,
+    /// A form that creates a key came twice.
+    KeyCreated,
+    /// A key was revoked.
+    KeyRevoked,
 }
 
 impl Done {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Changed,
         Self::Paused,
         Self::Activated,
@@ -82,6 +86,8 @@ impl Done {
         Self::Resent,
         Self::Registered,
         Self::Another,
+        Self::KeyCreated,
+        Self::KeyRevoked,
     ];
 
     /// The word in the query string.
@@ -96,6 +102,8 @@ impl Done {
             Self::Resent => "resent",
             Self::Registered => "registered",
             Self::Another => "another",
+            Self::KeyCreated => "key-created",
+            Self::KeyRevoked => "key-revoked",
         }
     }
 
@@ -119,6 +127,10 @@ impl Done {
             Self::Another => {
                 "This recovery is already running, so yours did not begin. Wait until it has finished, then count again."
             }
+            Self::KeyCreated => {
+                "This form has already created a key, which cannot be shown again. If you did not see the key, revoke it and create another one."
+            }
+            Self::KeyRevoked => "Revoked. The service refuses this key from now on.",
         }
     }
 }

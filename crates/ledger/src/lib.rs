@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod api_keys;
 mod batch;
 mod connect;
 mod delivery;
@@ -24,6 +25,7 @@ mod tenant;
 mod test_deliveries;
 mod webhook;
 
+pub use api_keys::{ApiKey, KeyCreation, NewApiKey};
 pub use connect::{
     address::LedgerConfig,
     clock::ClockReading,
