@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use crate::{
     http::{
-        ApiError, Body, Caller, Checked, Fields, FromBody, Given, HandlerResult, Id, List, Members, Need, Query, Source, cut,
+        ApiError, Body, Caller, Checked, Fields, FromBody, Given, HandlerResult, Id, List, Members, Need, Query,
+        Source, cut,
         fields::{timestamp, violation},
     },
     sessions::SessionId,

@@ -76,7 +76,7 @@ impl SessionId {
 enum Credential<'a> {
     /// The id of a session.
     Session(&'a str),
-    Key(&'a str),
+    Key,
 }
 
 /// What belongs to a credential, unless it is unknown or expired.
@@ -100,7 +100,7 @@ enum BackEnd {
     Introspection(Stored, Box<Introspection>),
     /// A fixture for tests without a database.
     #[cfg(test)]
-    Known(std::collections::HashMap<&'static str, Found>),
+    Known(std::collections::HashMap<CredentialHash, Found>),
 }
 
 /// The look-ups in the ledger.
@@ -136,7 +136,7 @@ impl Authentication {
     /// Knows these sessions, and keys that begin with `wk_`. Limits no rate.
     #[cfg(test)]
     pub(crate) fn knowing(sessions: [(&'static str, Session); 3]) -> Self {
-        Self { back_end: tests::known(sessions), known: known(), rate_limit: None, public_url: None }
+        Self { back_end: tests::fixture(sessions), known: known(), rate_limit: None, public_url: None }
     }
 
     /// The session of an id, whatever its role. A look-up of an id that is not confirmed costs a token of that id.
@@ -214,17 +214,13 @@ impl Authentication {
 
     /// Finds the program that makes a request, by its key. Another site's page cannot know the key, so the site does not
     /// matter.
-    async fn program(
-        &self,
-        key: &str,
-        allowance: &mut Option<Allowance>,
-    ) -> Result<(Actor, Passed), ApiError> {
+    async fn program(&self, key: &str, allowance: &mut Option<Allowance>) -> Result<(Actor, Passed), ApiError> {
         let hash = CredentialHash::of(key);
         let known = self.known.get(&hash);
         if known.is_none() {
             self.pay(allowance, |limit| limit.take_unconfirmed(&hash))?;
         }
-        match self.find_for_a_token((&hash, Credential::Key(key)), known, Target::Api, allowance).await? {
+        match self.find_for_a_token((&hash, Credential::Key), known, Target::Api, allowance).await? {
             Some(Found::Key(key)) => Ok((Actor { tenant: key.tenant, user: key.actor() }, Passed::Key(key))),
             Some(Found::Session(_)) | None => Err(ApiError::UnknownKey),
         }
@@ -313,7 +309,7 @@ impl BackEnd {
                 stored.find(hash, credential, known).await
             }
             #[cfg(test)]
-            (Self::Known(all), Credential::Session(text) | Credential::Key(text)) => Ok(all.get(text).cloned()),
+            (Self::Known(all), _) => Ok(all.get(hash).cloned()),
         }
     }
 
@@ -340,7 +336,7 @@ impl Stored {
         };
         Ok(match credential {
             Credential::Session(_) => ledger.session_find(hash, now).await?.map(Found::Session),
-            Credential::Key(_) => ledger.key_find(hash, now).await?.map(Found::Key),
+            Credential::Key => ledger.key_find(hash, now).await?.map(Found::Key),
         })
     }
 }

@@ -328,7 +328,8 @@ mod tests {
         ] {
             assert_eq!(notice_about_key(notice_type, expires_at).summary, words);
         }
-        let message: Value = serde_json::from_slice(&notice_about_key(NoticeType::KeyRevoked, until).to_bytes()).unwrap();
+        let message: Value =
+            serde_json::from_slice(&notice_about_key(NoticeType::KeyRevoked, until).to_bytes()).unwrap();
         assert_eq!((&message["webhook_id"], &message["webhook_name"]), (&Value::Null, &Value::Null));
         let expected = json!({
             "user": "u-1",

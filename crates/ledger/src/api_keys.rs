@@ -170,11 +170,6 @@ impl Ledger {
     }
 }
 
-async fn notify(
-    conn: &mut AsyncPgConnection,
-    actor: &Actor,
-    notice_type: NoticeType,
-    key: &ApiKey,
-) -> QueryResult<()> {
+async fn notify(conn: &mut AsyncPgConnection, actor: &Actor, notice_type: NoticeType, key: &ApiKey) -> QueryResult<()> {
     add_key_notice(conn, actor, notice_type, (key.id, &key.name, key.expires_at)).await
 }

@@ -193,7 +193,9 @@ impl ApiError {
         match self {
             Self::NotLoggedIn => Some((
                 WWW_AUTHENTICATE,
-                HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid", Bearer realm="webhooks""#),
+                HeaderValue::from_static(
+                    r#"Cookie realm="webhooks", cookie-name="sessionid", Bearer realm="webhooks""#,
+                ),
             )),
             Self::UnknownKey => Some((WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer realm="webhooks""#))),
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),

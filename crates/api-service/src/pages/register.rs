@@ -79,10 +79,7 @@ pub(super) fn id_of_form(admin: &Actor, form: Uuid) -> Uuid {
     let mine = digest(&SHA256, &[admin.tenant.as_uuid().as_bytes().as_slice(), form.as_bytes()].concat());
     let mut bytes = *form.as_bytes();
     bytes[6..].copy_from_slice(&mine.as_ref()[..10]);
-    Builder::from_bytes(bytes)
-        .with_version(uuid::Version::SortRand)
-        .with_variant(uuid::Variant::RFC4122)
-        .into_uuid()
+    Builder::from_bytes(bytes).with_version(uuid::Version::SortRand).with_variant(uuid::Variant::RFC4122).into_uuid()
 }
 
 fn is_recent(form: &Uuid) -> bool {
