@@ -187,8 +187,11 @@ struct Traffic {
     standard_signatures: Vec<String>,
 }
 
-fn hidden(system: &System, sessions: [&str; 2], webhooks: &[Created]) -> Secrets {
+fn hidden(system: &System, sessions: [&str; 2], keys: [&str; 2], webhooks: &[Created]) -> Secrets {
     let mut secrets = Secrets::default();
+    for key in keys {
+        secrets.add_digits("a key", key.strip_prefix("wk_").unwrap());
+    }
     for webhook in webhooks {
         secrets.add_digits("a signing secret", webhook.secret.strip_prefix("whsec_").unwrap());
     }
@@ -229,7 +232,16 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
     let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
     let viewer = viewer_api.session.clone().unwrap();
     let Traffic { webhooks, deliveries, signatures, standard_signatures } = traffic(&system, &admin_api, tenant).await;
-    let secrets = hidden(&system, [&admin, &viewer], &webhooks);
+    let key = done(&variables, &["key", "create", "--tenant", &tenant.to_string(), "--name", "n"]).await;
+    let (key, stranger) = (key.trim(), format!("wk_{}", random_digits()));
+    let secrets = hidden(&system, [&admin, &viewer], [key, &stranger], &webhooks);
+    for (key, status) in [(key, 200), (&stranger, 401)] {
+        let headers = [("authorization", format!("Bearer {key}"))];
+        let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let answer = system.anonymous().await.send("GET", "/api/v1/webhooks/", &headers, "").await;
+        assert_eq!(answer.status, status);
+        secrets.assert_not_in("the answer to a program", &shown(&answer));
+    }
 
     for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
         secrets.assert_not_in("an answer of the API", &answer);

@@ -77,6 +77,12 @@ async fn fill(system: &System, webhook: &str) {
         ),
         ("webhook_health", vec![format!("'{webhook}', now(), 0"), format!("{gone}, now(), 0")]),
         (
+            "api_keys (id, tenant_id, name, key_sha256, created_by, expires_at)",
+            ["now() - interval '91 days'", "now() - interval '89 days'", "NULL"]
+                .map(|expiry| format!("{gone}, {gone}, 'n', sha256({gone}::text::bytea), 'u', {expiry}"))
+                .to_vec(),
+        ),
+        (
             "notices (webhook_id, tenant_id, webhook_name, notice_type, details, created_at, leased_until)",
             // The second one is not published yet.
             [("91 days", "NULL"), ("91 days", "now()"), ("89 days", "NULL")]
@@ -111,7 +117,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
     let mark =
         "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
     system.sql(mark).await;
-    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 11);
+    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 12);
     for (table, left) in [
         // With that of the registration.
         ("notices", 3),
@@ -123,6 +129,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
         ("unsuccessful_deliveries", 3),
         ("held_webhooks", 1),
         ("webhook_health", 1),
+        ("api_keys", 2),
     ] {
         assert_eq!(rows(&system, table).await, left, "{table}");
     }
