@@ -97,7 +97,10 @@ async fn a_program_manages_webhooks_by_its_key_until_it_is_revoked() {
     for (name, value) in expected.as_object().unwrap() {
         assert_eq!(&entry[name], value, "{name}");
     }
-    assert!(entry["last_used_on"].as_str().unwrap() >= today.as_str() && !listed.to_string().contains("wk_"), "{listed}");
+    assert!(
+        entry["last_used_on"].as_str().unwrap() >= today.as_str() && !listed.to_string().contains("wk_"),
+        "{listed}"
+    );
     assert_eq!(admin.delete(&format!("{KEYS}{id}/")).await.status, 204);
     assert_eq!(program.status().await, 401);
     assert_eq!(admin.get(KEYS).await.json()["data"], json!([]));

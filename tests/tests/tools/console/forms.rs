@@ -312,7 +312,10 @@ async fn a_form_creates_a_key_once_shows_it_once_and_revokes_it() {
     assert!(key.starts_with("wk_") && made.text.contains("ERP &lt;b&gt;"), "{}", made.text);
     assert_leads(&create("name=ERP&expires_at=").await, "/console/keys/?done=key-created");
     let listed = console.admin.get(KEYS).await.text;
-    assert!(listed.matches("name=\"key\"").count() == 1 && !listed.contains("wk_0") && !listed.contains(&key), "{listed}");
+    assert!(
+        listed.matches("name=\"key\"").count() == 1 && !listed.contains("wk_0") && !listed.contains(&key),
+        "{listed}"
+    );
     let program = Api { session: None, ..console.admin.clone() };
     let headers = [("authorization", format!("Bearer {key}"))];
     let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));

@@ -260,7 +260,7 @@ CREATE TABLE cancellations (
     until        timestamptz
 );
 
--- A UUID of version 7 (RFC 9562): ids made later sort later. `notices` and `history` have such ids.
+-- A UUID of version 7 (RFC 9562): ids made later sort later. `notices`, `history` and `api_keys` have such ids.
 CREATE FUNCTION ordered_id() RETURNS uuid LANGUAGE sql VOLATILE
 RETURN encode(set_bit(set_bit(
     overlay(
@@ -323,11 +323,11 @@ CREATE INDEX admin_sessions_by_tenant ON admin_sessions (tenant_id);
 -- `webhookctl key`; api-services read them for each request that shows a key. A revoked key has no row. Retention
 -- deletes an expired one after 90 days.
 CREATE TABLE api_keys (
-    id           uuid PRIMARY KEY,
+    id           uuid PRIMARY KEY DEFAULT ordered_id(),
     tenant_id    uuid NOT NULL,
     name         text NOT NULL,
     key_sha256   bytea NOT NULL UNIQUE CHECK (length(key_sha256) = 32),
-    created_by   text NOT NULL,
+    created_by   text NOT NULL DEFAULT 'operator',
     created_at   timestamptz NOT NULL DEFAULT now(),
     expires_at   timestamptz, -- null: never
     last_used_on date -- in UTC; null: never used
