@@ -317,8 +317,8 @@ async fn a_form_creates_a_key_once_shows_it_once_and_revokes_it() {
         "{listed}"
     );
     let program = Api { session: None, ..console.admin.clone() };
-    let headers = [("authorization", format!("Bearer {key}"))];
-    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let authorization = format!("Bearer {key}");
+    let headers = [("authorization", authorization.as_str())];
     assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200);
     assert_eq!(program.send("GET", KEYS, &headers, "").await.status, 403, "a key opens no console");
     let id = hidden(&listed, "key");
