@@ -216,7 +216,7 @@ async fn operators_create_list_and_revoke_keys() {
     for (arguments, code, said) in [
         (&["revoke", "--tenant", &id, first][..], 1, "the tenant has no such key"),
         (&["revoke", "--tenant", &elsewhere, lines[1].split(' ').next().unwrap()], 1, "no such key"),
-        (&["revoke", "--tenant", &id], 2, "--all"),
+        (&["revoke", "--tenant", &id], 2, "<ID>"),
         (&["create", "--tenant", &id, "--name", " "], 2, "the name is blank"),
         (&["create", "--tenant", &id, "--name", "a", "--ttl", "0s"], 2, "longer than zero"),
     ] {
