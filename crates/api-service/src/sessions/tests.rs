@@ -184,7 +184,6 @@ async fn a_request_with_the_header_authorization_is_judged_by_it_alone() {
         (&[("authorization", ""), boss], "unknown_key"),
         (&[sync, sync, boss], "unknown_key"),
         (&[boss], "b"),
-        (&[("cookie", "sessionid=wk_sync")], "not_logged_in"),
     ] {
         assert_eq!(judged(&authentication(), headers, Target::Api).await, expected, "{headers:?}");
     }
