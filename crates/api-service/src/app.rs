@@ -25,7 +25,7 @@ const OPS_PORT: u16 = 9081;
 /// How long a request's database call may hold its connection.
 pub const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How the process divides its database connections. It has at least five: neither an unknown session or key nor a slow
+/// The shares of the process's database connections. It has at least five: neither an unknown session or key nor a slow
 /// step may take the only one of its kind.
 struct ConnectionShares {
     requests: usize,

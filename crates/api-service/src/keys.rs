@@ -44,7 +44,7 @@ impl FromRequest for Administrator {
     }
 }
 
-/// What an administrator says of a new key.
+/// The name and the expiry of a new key.
 pub(crate) struct KeySettings {
     name: String,
     expires_at: Option<OffsetDateTime>,

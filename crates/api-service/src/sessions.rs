@@ -71,7 +71,7 @@ impl SessionId {
     }
 }
 
-/// What a request shows, so that it passes.
+/// A kind of proof that a request carries.
 #[derive(Clone, Copy)]
 enum Credential<'a> {
     /// The id of a session.
@@ -79,14 +79,14 @@ enum Credential<'a> {
     Key,
 }
 
-/// What belongs to a credential, unless it is unknown or expired.
+/// The session or key of a credential that is neither unknown nor expired.
 #[derive(Clone)]
 enum Found {
     Session(Session),
     Key(ApiKey),
 }
 
-/// What let a request pass.
+/// The session or key that let a request pass.
 enum Passed {
     Session(SessionId),
     Key(ApiKey),
@@ -167,8 +167,7 @@ impl Authentication {
         Ok(found)
     }
 
-    /// Finds who makes a request: the program whose key it shows, or the administrator of the first such session among the
-    /// cookies. If a look-up fails, the request does: the next cookie may be another user's. An id that is not
+    /// Finds the caller: the program of the request's key, or the administrator of the first such session among the cookies. If a look-up fails, the request does: the next cookie may be another user's. An id that is not
     /// confirmed and has no token left was looked up again and again: the next one may do.
     async fn administrator(
         &self,

@@ -17,7 +17,7 @@ use crate::{
 pub struct KeyList {
     /// All keys of the tenant, in the order of their creation.
     pub keys: Vec<ApiKey>,
-    /// What the form holds: `name` and `expires_at`.
+    /// The fields of the form: `name` and `expires_at`.
     pub form: WebhookForm,
     /// The form's number. Posted twice, one form creates one key.
     pub number: Uuid,
@@ -50,7 +50,7 @@ impl KeyList {
                 (self.form.text("name", "Name", "For people: which program uses the key.", Some("text")))
                 div.field {
                     label for="expires_at" { "Expires (UTC)" }
-                    p.hint #expires_at-hint { "Empty: never. Renew a key by creating another one before." }
+                    p.hint #expires_at-hint { "Empty: never. To renew a key, create another one first." }
                     input type="datetime-local" id="expires_at" name="expires_at" value=(expiry)
                         aria-describedby="expires_at-hint expires_at-fault" aria-invalid=[(!faults.is_empty()).then_some("true")];
                     p.fault #expires_at-fault { @for fault in &faults { (sentence(fault)) " " } }

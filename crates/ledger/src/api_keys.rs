@@ -27,7 +27,7 @@ pub struct ApiKey {
     pub tenant: TenantId,
     /// Its name, for people. Several keys may have one.
     pub name: String,
-    /// Who created it, as the business application names its users.
+    /// The user who created it, as the business application names its users.
     pub created_by: String,
     /// When it was created.
     pub created_at: OffsetDateTime,

@@ -26,7 +26,7 @@ pub(crate) enum Command {
         /// The key's name, for people: which program uses it.
         #[arg(long)]
         name: String,
-        /// How long the key can be used, such as 90d. Without it, the key does not expire.
+        /// The time for which the key can be used, such as 90d. Without it, the key does not expire.
         #[arg(long = "ttl", value_name = "TTL", value_parser = expiry)]
         expires_at: Option<OffsetDateTime>,
     },
@@ -55,7 +55,7 @@ pub(crate) struct Whose {
     /// The tenant: a UUID.
     #[arg(long)]
     tenant: TenantId,
-    /// Who does it, for the notice.
+    /// The user who does it, for the notice.
     #[arg(long, default_value = "operator")]
     user: String,
 }

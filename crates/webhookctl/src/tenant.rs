@@ -13,7 +13,7 @@ use crate::{confirm::Confirm, connect};
 /// What a tenant that leaves needs.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Revokes all keys of a tenant, deletes all its webhooks, as its administrators can, and cancels what waits for them.
+    /// Revokes all keys of a tenant, deletes all its webhooks, as its administrators can, and cancels their waiting deliveries.
     /// Nothing more is delivered, and new events make no deliveries. The log stays readable.
     Stop {
         /// The tenant: a UUID.

@@ -5,7 +5,7 @@ use ledger::ApiKey;
 
 use crate::http::ApiError;
 
-/// Returns the key of a request that has the header `Authorization`: then the request is judged by it alone. The case of
+/// Returns the key of a request that has the header `Authorization`, which alone decides then. The case of
 /// the scheme `Bearer` does not matter. Two headers, another scheme and a text that is no key are answered like an unknown
 /// key.
 pub(super) fn of(headers: &HeaderMap) -> Option<Result<&str, ApiError>> {
