@@ -167,8 +167,9 @@ impl Authentication {
         Ok(found)
     }
 
-    /// Finds the caller: the program of the request's key, or the administrator of the first such session among the cookies. If a look-up fails, the request does: the next cookie may be another user's. An id that is not
-    /// confirmed and has no token left was looked up again and again: the next one may do.
+    /// Finds the caller: the program of the request's key, or the administrator of the first such session among the
+    /// cookies. If a look-up fails, the request does: the next cookie may be another user's. An id that is not confirmed
+    /// and has no token left was looked up again and again: the next one may do.
     async fn administrator(
         &self,
         request: &HttpRequest,
