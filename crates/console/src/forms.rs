@@ -49,11 +49,11 @@ impl WebhookForm {
         Self { texts: texts.collect(), faults: Vec::new() }
     }
 
-    fn texts_of(&self, field: &str) -> &[String] {
+    pub(crate) fn texts_of(&self, field: &str) -> &[String] {
         self.texts.get(field).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
         FieldFault::of(&self.faults, field)
     }
 
@@ -79,7 +79,7 @@ impl WebhookForm {
     }
 
     /// A text of one line, of the kind that browsers know. Without a kind: one of several lines, which may be empty.
-    fn text(&self, field: &str, label: &str, hint: &str, kind: Option<&str>) -> Markup {
+    pub(crate) fn text(&self, field: &str, label: &str, hint: &str, kind: Option<&str>) -> Markup {
         let faults: Vec<_> = self.faults_of(field).collect();
         let value = self.texts_of(field).first().map_or("", String::as_str);
         let (described, invalid) = (format!("{field}-hint {field}-fault"), (!faults.is_empty()).then_some("true"));

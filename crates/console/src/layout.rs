@@ -71,6 +71,10 @@ pub enum Done {
     Registered,
     /// A recovery was not begun, as another one is under way.
     Another,
+    /// A form that creates a key came twice.
+    KeyCreated,
+    /// A key was revoked.
+    KeyRevoked,
 }
 
 impl Done {
@@ -94,6 +98,10 @@ impl Done {
             Self::Another => {
                 "This recovery is already running, so yours did not begin. Wait until it has finished, then count again."
             }
+            Self::KeyCreated => {
+                "This form has already created a key, which cannot be shown again. If you did not see the key, revoke it and create another one."
+            }
+            Self::KeyRevoked => "Revoked. The service refuses this key from now on.",
         }
     }
 }

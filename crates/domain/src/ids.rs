@@ -56,6 +56,10 @@ id!(
     TenantId
 );
 id!(
+    /// A key by which a program calls the API. It is no secret: the key itself is another text.
+    KeyId
+);
+id!(
     /// A business event, as its publisher named it.
     EventId
 );

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod api_keys;
 mod batch;
 mod connect;
 mod delivery;
@@ -25,6 +26,7 @@ mod tenant;
 mod test_deliveries;
 mod webhook;
 
+pub use api_keys::{ApiKey, KeyCreation, NewApiKey};
 pub use connect::{
     address::LedgerConfig,
     clock::ClockReading,
@@ -72,7 +74,7 @@ pub use secrets::{
     SealedSecret, SecretKeys, SecretKeysError, UnsealError,
     keys::{KeyUse, Resealed, Unopened},
 };
-pub use sessions::{NewSession, Session, SessionHash};
+pub use sessions::{CredentialHash, NewSession, Session};
 pub use stats::{HourCounts, StatsStep, Tally};
 pub use tenant::{
     CountedDeliveries, TenantCondition,

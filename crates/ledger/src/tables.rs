@@ -44,6 +44,19 @@ diesel::table! {
 }
 
 diesel::table! {
+    api_keys (id) {
+        id -> Uuid,
+        tenant_id -> Uuid,
+        name -> Text,
+        key_sha256 -> Binary,
+        created_by -> Text,
+        created_at -> Timestamptz,
+        expires_at -> Nullable<Timestamptz>,
+        last_used_on -> Nullable<Date>,
+    }
+}
+
+diesel::table! {
     deliveries (id) {
         id -> Uuid,
         webhook_id -> Uuid,
@@ -121,9 +134,9 @@ diesel::table! {
 diesel::table! {
     notices (id) {
         id -> Uuid,
-        webhook_id -> Uuid,
+        webhook_id -> Nullable<Uuid>,
         tenant_id -> Uuid,
-        webhook_name -> Text,
+        webhook_name -> Nullable<Text>,
         notice_type -> Text,
         details -> Json,
         created_at -> Timestamptz,

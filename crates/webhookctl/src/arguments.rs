@@ -25,11 +25,11 @@ pub(crate) fn url(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The end of a session that lasts so long and begins now.
+/// The end of a session or a key that lasts so long and begins now.
 pub(crate) fn expiry(text: &str) -> Result<OffsetDateTime, String> {
     let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if ttl.is_zero() {
-        return Err("a session must last longer than zero".to_owned());
+        return Err("it must last longer than zero".to_owned());
     }
     let ttl = time::Duration::try_from(ttl).ok();
     ttl.and_then(|ttl| OffsetDateTime::now_utc().checked_add(ttl)).ok_or_else(|| "too long".to_owned())
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_longer_than_zero_and_ends() {
+    fn a_session_or_a_key_lasts_longer_than_zero_and_ends() {
         let left = expiry("12h").unwrap() - OffsetDateTime::now_utc();
         assert!((43_100..=43_200).contains(&left.whole_seconds()), "{left}");
         for (bad, why) in [("soon", "expected number"), ("0s", "longer than zero"), ("9000y", "too long")] {

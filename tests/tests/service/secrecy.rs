@@ -104,6 +104,18 @@ async fn answers(admin: &Api, viewer: &Api, webhook: &Created) -> Vec<String> {
     answers
 }
 
+/// The API's answers to requests with keys, which have these statuses.
+async fn answers_to_programs(system: &System, keys: [(&str, u16); 2]) -> Vec<String> {
+    let (api, mut answers) = (system.anonymous().await, Vec::new());
+    for (key, status) in keys {
+        let authorization = format!("Bearer {key}");
+        let answer = api.send("GET", "/api/v1/webhooks/", &[("authorization", &authorization)], "").await;
+        assert_eq!(answer.status, status);
+        answers.push(shown(&answer));
+    }
+    answers
+}
+
 /// Every row of every table, with bytes as hexadecimal digits and as escaped text.
 async fn tables(database_url: &str) -> Vec<(String, String)> {
     let names = "SELECT format('%I', tablename) FROM pg_tables WHERE schemaname = 'public' ORDER BY 1";
@@ -187,8 +199,11 @@ struct Traffic {
     standard_signatures: Vec<String>,
 }
 
-fn hidden(system: &System, sessions: [&str; 2], webhooks: &[Created]) -> Secrets {
+fn hidden(system: &System, sessions: [&str; 2], keys: [&str; 2], webhooks: &[Created]) -> Secrets {
     let mut secrets = Secrets::default();
+    for key in keys {
+        secrets.add_digits("a key", key.strip_prefix("wk_").unwrap());
+    }
     for webhook in webhooks {
         secrets.add_digits("a signing secret", webhook.secret.strip_prefix("whsec_").unwrap());
     }
@@ -229,8 +244,12 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
     let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
     let viewer = viewer_api.session.clone().unwrap();
     let Traffic { webhooks, deliveries, signatures, standard_signatures } = traffic(&system, &admin_api, tenant).await;
-    let secrets = hidden(&system, [&admin, &viewer], &webhooks);
-
+    let key = done(&variables, &["key", "create", "--tenant", &tenant.to_string(), "--name", "n"]).await;
+    let (key, stranger) = (key.trim(), format!("wk_{}", random_digits()));
+    let secrets = hidden(&system, [&admin, &viewer], [key, &stranger], &webhooks);
+    for answer in answers_to_programs(&system, [(key, 200), (&stranger, 401)]).await {
+        secrets.assert_not_in("an answer to a program", &answer);
+    }
     for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
         secrets.assert_not_in("an answer of the API", &answer);
     }

@@ -27,6 +27,17 @@ pub(crate) enum ApiError {
     #[error("the cookie sessionid is missing, unknown or expired: log in at the business application, then try again")]
     NotLoggedIn,
     #[error(
+        "the header Authorization has no valid key: the key is unknown, expired or revoked, or the header is not \
+         Authorization: Bearer with one key. Look at the list of keys, and send a valid one; cookies do not count beside \
+         this header"
+    )]
+    UnknownKey,
+    #[error(
+        "only an administrator's session may do this, and the request has the header Authorization: log in at the business \
+         application, and send the request with the cookie sessionid and without that header"
+    )]
+    SessionRequired,
+    #[error(
         "the session's user is not an administrator, and only administrators may manage webhooks: ask an administrator of your organization"
     )]
     NotAnAdmin,
@@ -57,6 +68,8 @@ pub(crate) enum ApiError {
         "your organization has deleted {0} webhooks whose logs are still kept, the maximum: register again in two hours, when those without deliveries are forgotten, or after the first of these logs have expired"
     )]
     TooManyDeleted(u32),
+    #[error("your organization has {0} keys, the maximum: revoke a key that no program uses, such as an expired one")]
+    TooManyKeys(u16),
     #[error("this form belongs to another session or organization, or was open for too long: load the page again")]
     StaleForm,
     #[error("this form has already registered a webhook: open the list of webhooks")]
@@ -97,13 +110,14 @@ pub(crate) enum ApiError {
     Parameters(Vec<Violation>),
     #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
-    #[error("this session or its organization has made too many requests: try again in {} s", seconds(*.0))]
+    #[error("this session or key, or its organization, has made too many requests: try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("the service is unavailable at the moment, and nothing was changed: try again in a few seconds")]
     Unavailable(#[source] LedgerError),
     #[error(
         "the database did not confirm the change in time, and the change may have been made: look at the webhook, or at the \
-         list of webhooks, before you try again. Delete a webhook that was registered without showing you its secret"
+         list of webhooks or keys, before you try again. Delete a webhook that was registered without showing you its secret, \
+         and revoke a key that was not shown"
     )]
     Unconfirmed(#[source] LedgerError),
     #[error(
@@ -111,7 +125,7 @@ pub(crate) enum ApiError {
          changed: try again when the service has been upgraded"
     )]
     OfLaterVersion(#[source] LedgerError),
-    #[error("the service is checking too many new sessions at the moment: try again in a few seconds")]
+    #[error("the service is checking too many new sessions and keys at the moment: try again in a few seconds")]
     Crowded,
     #[error("the service cannot check sessions at the moment: try again in a few seconds")]
     SessionUnknown(#[source] BoxError),
@@ -139,6 +153,9 @@ impl ApiError {
     pub(crate) const fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotLoggedIn => (StatusCode::UNAUTHORIZED, "not_logged_in"),
+            Self::UnknownKey => (StatusCode::UNAUTHORIZED, "unknown_key"),
+            Self::SessionRequired => (StatusCode::FORBIDDEN, "session_required"),
+            Self::TooManyKeys(_) => (StatusCode::CONFLICT, "too_many_keys"),
             Self::NotAnAdmin => (StatusCode::FORBIDDEN, "not_an_admin"),
             Self::CrossSite(..) => (StatusCode::FORBIDDEN, "cross_site"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
@@ -183,8 +200,11 @@ impl ApiError {
         match self {
             Self::NotLoggedIn => Some((
                 WWW_AUTHENTICATE,
-                HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
+                HeaderValue::from_static(
+                    r#"Cookie realm="webhooks", cookie-name="sessionid", Bearer realm="webhooks""#,
+                ),
             )),
+            Self::UnknownKey => Some((WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer realm="webhooks""#))),
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),

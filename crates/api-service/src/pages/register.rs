@@ -25,7 +25,7 @@ pub(super) async fn form(_: Caller, asked: PageRequest) -> HandlerResult {
 
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
 pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> HandlerResult {
-    let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
+    let number = number_of_form(&form)?;
     let settings = match settings::registration(&*form, &caller.rules) {
         Ok(settings) => settings,
         Err(violations) => {
@@ -34,7 +34,7 @@ pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> 
         }
     };
     let mut wanted = settings.clone();
-    let id = id_of_form(&caller.admin, number);
+    let id = WebhookId::from(id_of_form(&caller.admin, number));
     match webhooks::register(&caller, id, settings).await {
         Ok((webhook, secret)) => {
             let page = RegisteredWebhook { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
@@ -68,17 +68,18 @@ fn filled_in_anew(frame: &Frame, form: &FormFields, registered: &str) -> HttpRes
     html(StatusCode::CONFLICT, again.registration(frame, Uuid::now_v7()))
 }
 
-/// Returns the id of the webhook that a form registers, the same for each post of the form. Nobody can choose the id of
-/// another tenant's webhook by it.
-fn id_of_form(admin: &Actor, form: Uuid) -> WebhookId {
+/// Returns the number of a form that makes something.
+pub(super) fn number_of_form(form: &FormFields) -> Result<Uuid, ApiError> {
+    form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)
+}
+
+/// Returns the id of what a form makes, the same for each post of the form. Nobody can choose an id of another tenant by
+/// it.
+pub(super) fn id_of_form(admin: &Actor, form: Uuid) -> Uuid {
     let mine = digest(&SHA256, &[admin.tenant.as_uuid().as_bytes().as_slice(), form.as_bytes()].concat());
     let mut bytes = *form.as_bytes();
     bytes[6..].copy_from_slice(&mine.as_ref()[..10]);
-    Builder::from_bytes(bytes)
-        .with_version(uuid::Version::SortRand)
-        .with_variant(uuid::Variant::RFC4122)
-        .into_uuid()
-        .into()
+    Builder::from_bytes(bytes).with_version(uuid::Version::SortRand).with_variant(uuid::Variant::RFC4122).into_uuid()
 }
 
 fn is_recent(form: &Uuid) -> bool {

@@ -56,7 +56,8 @@ fn read(fields: &mut Fields<'_>, need: Need, rules: &Rules, settings: &mut Webho
     fields.set(&mut settings.events, "events", need, events);
 }
 
-fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
+/// Reads a name for people.
+pub(crate) fn name(field: &str, given: &Given<'_>, rules: &Rules) -> Checked<String> {
     let name = string(field, given)?;
     if is_blank(name) {
         return violation(field, "blank", "must not be blank");

@@ -10,7 +10,7 @@ use hyper::{
     HeaderMap, Method,
     header::{CONTENT_TYPE, COOKIE, HeaderValue},
 };
-use ledger::{Ledger, Session, SessionHash};
+use ledger::{CredentialHash, Ledger, Session};
 use serde_json::{Value, json};
 use service_kit::Settings;
 use time::OffsetDateTime;
@@ -92,7 +92,7 @@ impl Api {
         let session = Session { tenant: self.tenant, user: WEBHOOK_NAME.to_owned(), role: "admin".to_owned() };
         let id = session::stored(&self.ledger, session, OffsetDateTime::now_utc() + SESSION_LIFETIME).await?;
         let done = calls(&id).await;
-        server_error::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
+        server_error::database(self.ledger.session_revoke(&CredentialHash::of(&id)).await)?;
         done
     }
 

@@ -98,6 +98,7 @@ fn shape_of(path: &str) -> Option<Shape> {
         }
         ".body.url" | ".body.attempt_log[].url" => url,
         ".body.signing_secret" => secret,
+        ".body.key" => key,
         ".body.next_cursor" => cursor,
         _ => return None,
     })
@@ -124,6 +125,10 @@ fn is_hex(text: &str, digits: usize) -> bool {
 
 fn secret(value: &Value) -> Option<String> {
     is_hex(value.as_str()?.strip_prefix("whsec_")?, 64).then(|| "[secret]".to_owned())
+}
+
+fn key(value: &Value) -> Option<String> {
+    is_hex(value.as_str()?.strip_prefix("wk_")?, 64).then(|| "[key]".to_owned())
 }
 
 fn cursor(value: &Value) -> Option<String> {

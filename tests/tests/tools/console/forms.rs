@@ -290,3 +290,46 @@ async fn a_page_stays_small_whatever_its_form_or_address_holds() {
     let page = nobody.get(&format!("/console/login/?next=/console/{}", "a".repeat(60_000))).await;
     assert!(page.text.len() < MAX_PAGE_BYTES, "{} bytes", page.text.len());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_creates_a_key_once_shows_it_once_and_revokes_it() {
+    const KEYS: &str = "/console/keys/";
+    let console = Console::open().await;
+    let page = console.admin.get(KEYS).await.text;
+    assert!(console.admin.get("/console/").await.text.contains("href=\"/console/keys/\""), "the list leads to it");
+    let form = hidden(&page, "form");
+    let create = async |fields: &str| console.post(KEYS, &format!("form={form}&{fields}")).await;
+    for (fields, fault) in [
+        ("name=&expires_at=", "id=\"name-fault\">Name must not be blank"),
+        ("name=a&expires_at=2020-01-01T00:00", "id=\"expires_at-fault\">Must be a time in the future"),
+    ] {
+        let refused = create(fields).await;
+        assert!(refused.status == 422 && refused.text.contains(fault), "{fault}: {}", refused.text);
+    }
+    let made = create("name=ERP+%3Cb%3E&expires_at=2099-01-01T00:00").await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let key = between(&made.text, "id=\"secret\">", "<").to_owned();
+    assert!(key.starts_with("wk_") && made.text.contains("ERP &lt;b&gt;"), "{}", made.text);
+    assert_leads(&create("name=ERP&expires_at=").await, "/console/keys/?done=key-created");
+    let listed = console.admin.get(KEYS).await.text;
+    assert!(
+        listed.matches("name=\"key\"").count() == 1 && !listed.contains("wk_0") && !listed.contains(&key),
+        "{listed}"
+    );
+    let program = Api { session: None, ..console.admin.clone() };
+    let authorization = format!("Bearer {key}");
+    let headers = [("authorization", authorization.as_str())];
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200);
+    assert_eq!(program.send("GET", KEYS, &headers, "").await.status, 403, "a key opens no console");
+    let id = hidden(&listed, "key");
+    assert_leads(&console.post("/console/keys/revoke/", &format!("key={id}")).await, KEYS);
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200, "it was not confirmed");
+    let other = Console::open().await;
+    other.post("/console/keys/revoke/", &format!("confirmed=yes&key={id}")).await;
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200, "it is another tenant's");
+    for _ in 0..2 {
+        let revoked = console.post("/console/keys/revoke/", &format!("confirmed=yes&key={id}")).await;
+        assert_leads(&revoked, "/console/keys/?done=key-revoked");
+    }
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 401);
+}

@@ -260,7 +260,7 @@ CREATE TABLE cancellations (
     until        timestamptz
 );
 
--- A UUID of version 7 (RFC 9562): ids made later sort later. `notices` and `history` have such ids.
+-- A UUID of version 7 (RFC 9562): ids made later sort later. `notices`, `history` and `api_keys` have such ids.
 CREATE FUNCTION ordered_id() RETURNS uuid LANGUAGE sql VOLATILE
 RETURN encode(set_bit(set_bit(
     overlay(
@@ -274,9 +274,9 @@ RETURN encode(set_bit(set_bit(
 -- api-services show them, and retention deletes them after 90 days.
 CREATE TABLE notices (
     id           uuid PRIMARY KEY DEFAULT ordered_id(),
-    webhook_id   uuid NOT NULL,
+    webhook_id   uuid, -- null, like the name, of a notice about a key
     tenant_id    uuid NOT NULL,
-    webhook_name text NOT NULL,
+    webhook_name text,
     notice_type  text NOT NULL,
     details      json NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT now(),
@@ -318,6 +318,22 @@ CREATE TABLE admin_sessions (
 
 -- An erasure finds them.
 CREATE INDEX admin_sessions_by_tenant ON admin_sessions (tenant_id);
+
+-- Keys by which programs call the API for a tenant: no key, only its hash. Requests of administrators write them, and
+-- `webhookctl key`; api-services read them for each request that shows a key. A revoked key has no row. Retention
+-- deletes an expired one after 90 days.
+CREATE TABLE api_keys (
+    id           uuid PRIMARY KEY DEFAULT ordered_id(),
+    tenant_id    uuid NOT NULL,
+    name         text NOT NULL,
+    key_sha256   bytea NOT NULL UNIQUE CHECK (length(key_sha256) = 32),
+    created_by   text NOT NULL DEFAULT 'operator',
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    expires_at   timestamptz, -- null: never
+    last_used_on date -- in UTC; null: never used
+);
+
+CREATE INDEX api_keys_by_tenant ON api_keys (tenant_id, id);
 
 -- The id of a delivery, as `domain::DeliveryId::derive` makes it: the milliseconds of `moment`, then bytes of a
 -- SHA-256 of the name, in which the bits of the version (8) and the variant (RFC 9562) are set. event-ingest calls
