@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::Context;
 use hyper::Uri;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 
 /// An argument that clap takes and that cannot be used all the same. The exit code is clap's.
 #[derive(Debug, thiserror::Error)]
@@ -33,11 +33,6 @@ pub(crate) fn expiry(text: &str) -> Result<OffsetDateTime, String> {
     }
     let ttl = time::Duration::try_from(ttl).ok();
     ttl.and_then(|ttl| OffsetDateTime::now_utc().checked_add(ttl)).ok_or_else(|| "too long".to_owned())
-}
-
-/// A time.
-pub(crate) fn moment(text: &str) -> Result<OffsetDateTime, &'static str> {
-    OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "expected a time as 2026-11-27T03:00:00Z (RFC 3339)")
 }
 
 #[cfg(test)]

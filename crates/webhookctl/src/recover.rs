@@ -3,17 +3,11 @@
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
-use domain::{OutcomeClass, TenantId};
+use domain::{OutcomeClass, TenantId, Timestamp};
 use ledger::{Actor, Ledger, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook};
 use service_kit::Settings;
-use time::OffsetDateTime;
 
-use crate::{
-    arguments::{Misuse, moment},
-    confirm::Confirm,
-    connect, output, server_error,
-    steps::Steps,
-};
+use crate::{arguments::Misuse, confirm::Confirm, connect, output, server_error, steps::Steps};
 
 /// Tenants that are listed.
 const MAX_LISTED_TENANTS: usize = 20;
@@ -25,11 +19,11 @@ const MAX_LISTED_TENANTS: usize = 20;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Deliveries whose event fired at this time or later, such as 2026-11-27T03:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    from: OffsetDateTime,
+    #[arg(long, value_name = "TIME")]
+    from: Timestamp,
     /// Deliveries whose event fired before this time.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    to: OffsetDateTime,
+    #[arg(long, value_name = "TIME")]
+    to: Timestamp,
     /// Deliveries whose last attempt had one of these outcomes, comma separated [default: all].
     #[arg(long, value_name = "CLASS", value_delimiter = ',', value_parser = failure)]
     outcome: Vec<OutcomeClass>,
@@ -59,7 +53,12 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let ledger = connect::ledger(settings)?;
     connect::require_schema(&ledger).await?;
     let run = Run {
-        wanted: NewRecovery { since: from, until: Some(to), states: vec![Recoverable::Dropped], outcomes },
+        wanted: NewRecovery {
+            since: from.as_datetime(),
+            until: Some(to.as_datetime()),
+            states: vec![Recoverable::Dropped],
+            outcomes,
+        },
         bodies: settings.retention.kept().bodies,
         user,
         ledger,

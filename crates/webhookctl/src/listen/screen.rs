@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::{self, Write},
+    io,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use super::{
     answers::ReceiverAnswer,
     verdict::{Verdict, Verdicts},
 };
+use crate::output;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
@@ -32,15 +33,6 @@ pub(super) struct Screen {
     is_full: bool,
     requests: AtomicU64,
     good: AtomicU64,
-}
-
-/// A request as it is shown.
-pub(super) struct Shown<'r> {
-    pub(super) event: &'r str,
-    pub(super) delivery: &'r str,
-    pub(super) nth: u32,
-    pub(super) verdicts: &'r Verdicts,
-    pub(super) body: &'r [u8],
 }
 
 impl Screen {
@@ -80,8 +72,7 @@ impl Screen {
     }
 
     /// A delivery that has arrived, before its answer.
-    pub(super) fn arrived(&self, shown: &Shown<'_>) {
-        let Shown { event, delivery, nth, verdicts, body } = shown;
+    pub(super) fn arrived(&self, (event, delivery): (&str, &str), nth: u32, verdicts: &Verdicts, body: &[u8]) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.good.fetch_add(u64::from(verdicts.are_good()), Ordering::Relaxed);
         let mut text =
@@ -148,9 +139,7 @@ impl Screen {
 
     /// Writes at once, so that deliveries of the same moment do not mix. Nobody may be there to read it.
     fn write(&self, text: &str) {
-        let mut out = anstream::stdout().lock();
-        let _ = out.write_all(text.as_bytes());
-        let _ = out.flush();
+        let _ = output::styled(text);
     }
 }
 

@@ -26,7 +26,7 @@ use crate::connect::LONGEST_BODY;
 
 use super::{
     answers::{Answers, ReceiverAnswer},
-    screen::{Screen, Shown},
+    screen::Screen,
     verdict::Verdicts,
 };
 
@@ -118,7 +118,7 @@ impl Server {
         let nth = self.count(delivery);
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let verdicts = Verdicts::on(&head.headers, &body, self.secret.as_ref(), now);
-        self.screen.arrived(&Shown { event, delivery, nth, verdicts: &verdicts, body: &body });
+        self.screen.arrived((event, delivery), nth, &verdicts, &body);
         let mut unanswered = Unanswered { server: self, delivery, began, is_answered: false };
         let answer = self.answers.to(&head.headers, &body, nth).await;
         unanswered.is_answered = true;
