@@ -74,8 +74,7 @@ fn two_passwords(section: &str) -> SettingsError {
 /// # Errors
 /// [`SettingsError`] for `secrets.keys`.
 pub fn secret_keys(settings: &Settings) -> Result<SecretKeys, SettingsError> {
-    let keys = settings.secrets.keys.as_ref().ok_or_else(|| SettingsError::missing("secrets.keys"))?;
-    keys.expose().parse().map_err(|error| SettingsError::invalid("secrets.keys", error))
+    settings.secret_keys()?.parse().map_err(|error| SettingsError::invalid("secrets.keys", error))
 }
 
 /// The broker, with the topology that the settings ask for. Nothing is connected yet.
@@ -114,19 +113,23 @@ fn file_setting(section: &str, role: Role) -> String {
     format!("{section}.{key}")
 }
 
-/// Returns a warning for a ledger that is not on this machine and reached without TLS.
+/// What to tell an operator of a ledger that is not on this machine and reached without TLS.
 pub fn unencrypted_ledger(ledger: &Ledger) -> Option<String> {
-    unencrypted("database.url", &ledger.in_the_clear(), "add sslmode=verify-full, or set database.ca_file")
+    let setting = Key::new("database.url");
+    let hosts = hosts(&ledger.in_the_clear())?;
+    let advice = "add sslmode=verify-full, or set database.ca_file";
+    Some(format!("{setting}: the connection to {hosts} is not encrypted: {advice}"))
 }
 
-/// Returns a warning for a broker that is not on this machine and reached without TLS.
+/// The same of a broker.
 pub fn unencrypted_broker(broker: &Broker) -> Option<String> {
-    unencrypted("broker.url", &broker.in_the_clear(), "use amqps://")
+    let setting = Key::new("broker.url");
+    let hosts = hosts(&broker.in_the_clear())?;
+    Some(format!("{setting}: the connection to {hosts} is not encrypted: use amqps://"))
 }
 
-fn unencrypted(setting: &str, hosts: &[String], advice: &str) -> Option<String> {
-    let (setting, all) = (Key::new(setting), hosts.join(", "));
-    (!hosts.is_empty()).then(|| format!("{setting}: the connection to {all} is not encrypted: {advice}"))
+fn hosts(hosts: &[String]) -> Option<String> {
+    (!hosts.is_empty()).then(|| hosts.join(", "))
 }
 
 /// Traces: off, if the settings do not want them. Nothing is connected yet.
@@ -163,8 +166,9 @@ pub fn unencrypted_urls(settings: &Settings) -> impl Iterator<Item = String> {
     ];
     urls.into_iter().filter_map(|(setting, url)| {
         let url = url.as_ref().filter(|url| url.scheme() == "http")?;
-        let host = Some(url.host_str()?.trim_matches(['[', ']'])).filter(|host| !tls::is_this_machine(host))?;
-        unencrypted(setting, &[host.to_owned()], "use https://")
+        let (setting, host) = (Key::new(setting), url.host_str()?.trim_matches(['[', ']']));
+        let warning = || format!("{setting}: the connection to {host} is not encrypted: use https://");
+        (!tls::is_this_machine(host)).then(warning)
     })
 }
 

@@ -26,6 +26,7 @@ pub use sensitive::Sensitive;
 
 /// Every setting, one field per section. A process ignores sections that it has no use for.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "each section's type says what it is for")]
 pub struct Settings {
     pub database: Database,
@@ -63,6 +64,17 @@ impl Settings {
     /// All settings that are missing, or the first of other [`SettingsError`]s.
     pub fn from_sources(file: Option<&Path>, env: HashMap<String, String>) -> Result<Self, SettingsError> {
         Draft::from_sources(file, env).complete()
+    }
+
+    /// The keys that seal signing secrets, for the processes that need them.
+    ///
+    /// # Errors
+    /// [`SettingsError::Missing`] when `secrets.keys` is not set.
+    pub fn secret_keys(&self) -> Result<&str, SettingsError> {
+        match &self.secrets.keys {
+            Some(keys) => Ok(keys.expose()),
+            None => Err(SettingsError::missing("secrets.keys")),
+        }
     }
 
     /// Where to ask for sessions when `api.sessions` is `introspection`.

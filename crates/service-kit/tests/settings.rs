@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use service_kit::settings::{LogFormat, SessionBackEnd};
-use service_kit::{Settings, SettingsError, connections};
+use service_kit::{Settings, SettingsError};
 
 const DATABASE: (&str, &str) = ("WEBHOOKS__DATABASE__URL", "postgres://app:hunter2@db/webhooks");
 const BROKER: (&str, &str) = ("WEBHOOKS__BROKER__URL", "amqp://app:hunter2@mq/%2f");
@@ -350,7 +350,7 @@ fn all_required_settings_that_are_missing_are_named_together_before_other_faults
 #[test]
 fn an_empty_variable_unsets_an_optional_setting() {
     for settings in [load(&[]), load(&[("WEBHOOKS__SECRETS__KEYS", "")])] {
-        let error = connections::secret_keys(&settings.unwrap()).err().unwrap();
+        let error = settings.unwrap().secret_keys().unwrap_err();
         assert_eq!(error.to_string(), "secrets.keys (WEBHOOKS__SECRETS__KEYS) is not set");
     }
     let file = SettingsFile::new(
@@ -376,7 +376,7 @@ fn an_empty_variable_unsets_an_optional_setting() {
 fn text_that_looks_like_a_number_stays_text() {
     let settings = load(&[("WEBHOOKS__BROKER__PREFIX", "0042"), ("WEBHOOKS__SECRETS__KEYS", "1e3")]).unwrap();
     assert_eq!(settings.broker.prefix, "0042");
-    assert_eq!(settings.secrets.keys.unwrap().expose(), "1e3");
+    assert_eq!(settings.secret_keys().unwrap(), "1e3");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, path::Path};
 
+use config::{Value, ValueKind};
+
 use super::{Key, Settings, SettingsError, sources, tree};
 
 /// What stands for a setting that is missing, so that the others can be read.
@@ -32,9 +34,7 @@ impl Draft {
             loop {
                 match tree::read::<Settings>(merged.clone()) {
                     Err(SettingsError::Missing { keys }) => {
-                        for (section, key) in keys.iter().filter_map(|key| key.path().split_once('.')) {
-                            sources::set(&mut merged, section, key, PLACEHOLDER);
-                        }
+                        keys.iter().for_each(|key| fill(&mut merged, key));
                         missing.extend(keys);
                     }
                     read => return read,
@@ -48,5 +48,14 @@ impl Draft {
     pub(super) fn complete(self) -> Result<Settings, SettingsError> {
         let Self { missing: keys, settings } = self;
         if keys.is_empty() { settings } else { Err(SettingsError::Missing { keys }) }
+    }
+}
+
+/// Puts the placeholder where a setting is missing.
+fn fill(tree: &mut Value, key: &Key) {
+    let mut place = tree;
+    for segment in key.path().split('.') {
+        let ValueKind::Table(table) = &mut place.kind else { return };
+        place = table.entry(segment.to_owned()).or_insert_with(|| PLACEHOLDER.into());
     }
 }

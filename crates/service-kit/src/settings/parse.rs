@@ -29,15 +29,16 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
     parsed(deserializer, "duration", humantime::parse_duration)
 }
 
-/// A duration longer than zero, and not so long that no date is that far.
+/// A duration longer than zero.
 pub(super) fn positive_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    parsed(deserializer, "duration", longer_than_zero)
+    parsed(deserializer, "duration", |text| at_most(Duration::MAX, text))
 }
 
-fn longer_than_zero(text: &str) -> Result<Duration, String> {
+/// A duration longer than zero and no longer than `longest`.
+fn at_most(longest: Duration, text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
-        Ok(duration) if duration > LONGEST_TIME => Err("must be at most 100years".to_owned()),
+        Ok(duration) if duration > longest => Err("must be at most 100years".to_owned()),
         other => other.map_err(|error| error.to_string()),
     }
 }
@@ -49,7 +50,7 @@ fn list<T, E>(text: &str, parse: impl FnMut(&str) -> Result<T, E>) -> Result<Vec
 
 /// How long history is kept: not less than a late event, its retries and its log are of use.
 pub(super) fn retention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    parsed(deserializer, "duration", |text| match longer_than_zero(text) {
+    parsed(deserializer, "duration", |text| match at_most(LONGEST_TIME, text) {
         Ok(keep) if keep < SHORTEST_RETENTION => Err("must be at least 2days".to_owned()),
         other => other,
     })
@@ -60,9 +61,14 @@ pub(super) fn optional_retention<'de, D: Deserializer<'de>>(deserializer: D) -> 
     retention(deserializer).map(Some)
 }
 
-/// Comma separated durations longer than zero; there may be none.
-pub(super) fn positive_durations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Duration>, D::Error> {
-    parsed(deserializer, "list of durations", |text| list(text, longer_than_zero))
+/// A time to wait for: longer than zero, and not so long that no date is that far.
+pub(super) fn threshold<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    parsed(deserializer, "duration", |text| at_most(LONGEST_TIME, text))
+}
+
+/// Several of them, comma separated; there may be none.
+pub(super) fn thresholds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Duration>, D::Error> {
+    parsed(deserializer, "list of durations", |text| list(text, |entry| at_most(LONGEST_TIME, entry)))
 }
 
 /// A value whose type says by itself what is wrong with the text.

@@ -13,6 +13,7 @@ use super::{Sensitive, SettingsError, parse};
 
 /// `database`: PostgreSQL, the ledger.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Database {
     /// Where it is, with credentials.
     pub url: Sensitive,
@@ -41,6 +42,7 @@ impl Database {
 
 /// `broker`: RabbitMQ.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Broker {
     /// Where it is, with credentials.
     pub url: Sensitive,
@@ -93,6 +95,7 @@ fn tls_files(
 
 /// `api`: the REST API.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Api {
     /// Where it listens. With port 0 the system chooses the port.
     #[serde(deserialize_with = "parse::address")]
@@ -132,6 +135,7 @@ pub enum SessionBackEnd {
 
 /// `console`: the administrators' pages.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Console {
     /// Whether api-service serves it.
     #[serde(deserialize_with = "parse::value")]
@@ -160,6 +164,7 @@ impl Console {
 
 /// `ops`: health and metrics.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ops {
     /// Where they are served; each process has a default of its own.
     #[serde(default, deserialize_with = "parse::optional_address")]
@@ -168,6 +173,7 @@ pub struct Ops {
 
 /// `secrets`: the keys that seal signing secrets.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Secrets {
     /// `id:64 hex digits`, comma separated; read them by [`secret_keys`](crate::connections::secret_keys).
     pub keys: Option<Sensitive>,
@@ -175,6 +181,7 @@ pub struct Secrets {
 
 /// `signing`: what signs a delivery besides `X-Service-Signature`, which always does.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Signing {
     /// Whether attempts also carry the headers of Standard Webhooks.
     #[serde(deserialize_with = "parse::value")]
@@ -183,6 +190,7 @@ pub struct Signing {
 
 /// `retry`: when failed attempts are tried again.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Retry {
     /// When each retry is due, measured from the first failure.
     #[serde(deserialize_with = "parse::value")]
@@ -191,6 +199,7 @@ pub struct Retry {
 
 /// `egress`: how receivers are called.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Egress {
     /// The time for one attempt, from resolving to the end of the answer; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
@@ -263,6 +272,7 @@ impl Egress {
 
 /// `dispatcher`: from deliveries to attempts.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Dispatcher {
     /// Attempts at the same time, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
@@ -284,6 +294,7 @@ pub struct Dispatcher {
 
 /// `ingest`: from events to deliveries.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ingest {
     /// Events per transaction, at most; at least 1.
     #[serde(deserialize_with = "parse::small_count")]
@@ -298,6 +309,7 @@ pub struct Ingest {
 
 /// `reconcile`: lost-job detection, which compares the ledger with the queues.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Reconcile {
     /// How often they are compared; longer than zero.
     #[serde(deserialize_with = "parse::positive_duration")]
@@ -310,6 +322,7 @@ pub struct Reconcile {
 
 /// `retention`: how long history is kept.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Retention {
     /// The age up to which events are accepted and deliveries resent; at least two days. A day is kept for the
     /// schedule's length and a day more.
@@ -329,20 +342,22 @@ impl Retention {
 
 /// `notices`: when administrators are notified that a webhook is failing.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Notices {
     /// The age of the first failure since the last success; longer than zero.
-    #[serde(deserialize_with = "parse::positive_duration")]
+    #[serde(deserialize_with = "parse::threshold")]
     pub failing_after: Duration,
     /// Failed attempts since then, at least 1.
     #[serde(deserialize_with = "parse::small_count")]
     pub failing_attempts: u16,
     /// For how long it has been failing when they are notified again.
-    #[serde(deserialize_with = "parse::positive_durations")]
+    #[serde(deserialize_with = "parse::thresholds")]
     pub failing_again_after: Vec<Duration>,
 }
 
 /// `limits`: the most that tenants and events may ask for, each at least 1.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Characters of a webhook's name.
     #[serde(deserialize_with = "parse::count")]
@@ -363,6 +378,7 @@ pub struct Limits {
 
 /// `shutdown`: how a process ends.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Shutdown {
     /// The time to finish what is under way; zero abandons it.
     #[serde(deserialize_with = "parse::duration")]
@@ -371,6 +387,7 @@ pub struct Shutdown {
 
 /// `traces`: spans for a collector.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Traces {
     /// Where the collector is. Without it there are no traces.
     #[serde(default, deserialize_with = "parse::optional_http_url")]
@@ -387,6 +404,7 @@ pub struct Traces {
 
 /// `log`: what is written to standard error.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Log {
     /// How a line looks.
     pub format: LogFormat,
