@@ -277,7 +277,7 @@ async fn a_row_is_resent_as_progress_resent_says_and_then_in_the_outbox() {
     let actor = Actor { tenant: TENANT.into(), user: String::new() };
     let kept = RetentionTimes { log: WEEK, bodies: WEEK };
     for id in table.ids() {
-        table.ledger.delivery_resend(&actor, webhook(WebhookState::Active), id, kept).await.unwrap();
+        _ = table.ledger.delivery_resend(&actor, webhook(WebhookState::Active), id, kept).await.unwrap();
     }
     table.became(|row, ()| row.resent(NOW)).await;
     let resent = table.rows.iter().filter(|(_, row, ())| row.resent(NOW).is_some()).count();
