@@ -79,6 +79,6 @@ pub use tenant::{
 };
 pub use test_deliveries::TestDelivery;
 pub use webhook::{
-    Backlog, NewWebhook, OwnWebhook, Registration, SETTLE_TIME, Webhook, WebhookHealth, WebhookLimits,
+    Backlog, NewWebhook, OwnWebhook, Registration, SETTLE_TIME, Webhook, WebhookFilter, WebhookHealth, WebhookLimits,
     cancellation::Cancellation, deletions::DeletedWebhook, settings::WebhookSettings,
 };

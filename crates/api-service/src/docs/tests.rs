@@ -138,6 +138,7 @@ const METHOD_NOT_ALLOWED: &str = "405.method_not_allowed";
 
 /// The next error, with the values of its example. Exhaustive, so that a new error is described.
 fn next(error: &ApiError) -> Option<ApiError> {
+    const WEBHOOK: &str = "/api/v1/webhooks/0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11/";
     const RECOVERY: &str =
         "/api/v1/webhooks/0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11/recover/019cab10-22f0-7c44-8f4e-0a6d1b9e7c55/";
     let timeout = LedgerError::Timeout(Duration::ZERO);
@@ -152,8 +153,10 @@ fn next(error: &ApiError) -> Option<ApiError> {
         ApiError::BodyTooSlow(_) => ApiError::TooManyWebhooks(most.webhooks),
         ApiError::TooManyWebhooks(_) => ApiError::TooManyDeleted(most.deleted),
         ApiError::TooManyDeleted(_) => ApiError::StaleForm,
-        ApiError::StaleForm => ApiError::RegisteredBefore,
-        ApiError::RegisteredBefore => ApiError::TooOld,
+        ApiError::StaleForm => ApiError::RegisteredBefore(WEBHOOK.to_owned()),
+        ApiError::RegisteredBefore(_) => ApiError::ExternalIdTaken,
+        ApiError::ExternalIdTaken => ApiError::ChangedMeanwhile,
+        ApiError::ChangedMeanwhile => ApiError::TooOld,
         ApiError::TooOld => ApiError::BodyExpired,
         ApiError::BodyExpired => ApiError::TooOften,
         ApiError::TooOften => ApiError::Cancelling,
@@ -168,7 +171,11 @@ fn next(error: &ApiError) -> Option<ApiError> {
             let violation = Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
             ApiError::Parameters(vec![violation])
         }
-        ApiError::Parameters(_) => ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]),
+        ApiError::Parameters(_) => {
+            let message = "must be 1 to 255 visible characters of ASCII";
+            ApiError::Headers(vec![Violation::new("Idempotency-Key", "invalid_idempotency_key", message)])
+        }
+        ApiError::Headers(_) => ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]),
         ApiError::Fields(_) => ApiError::TooManyRequests(Duration::from_secs(2)),
         ApiError::TooManyRequests(_) => ApiError::Unavailable(timeout),
         ApiError::Unavailable(_) => ApiError::Unconfirmed(timeout),
@@ -192,9 +199,9 @@ fn codes(answer: &Value) -> Vec<&str> {
 fn errors_are_described_as_they_are_answered() {
     let document = document_now();
     let components = &document["components"];
-    // The console's forms alone are answered with these two.
+    // The console's forms alone are answered with this one.
     let errors: Vec<_> = successors(Some(ApiError::NotLoggedIn), next)
-        .filter(|error| !matches!(error, ApiError::StaleForm | ApiError::RegisteredBefore))
+        .filter(|error| !matches!(error, ApiError::StaleForm))
         .collect();
     let mut shown = BTreeSet::new();
     for (name, response) in members(&components["responses"]) {

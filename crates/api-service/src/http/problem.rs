@@ -59,8 +59,16 @@ pub(crate) enum ApiError {
     TooManyDeleted(u32),
     #[error("this form belongs to another session or organization, or was open for too long: load the page again")]
     StaleForm,
-    #[error("this form has already registered a webhook: open the list of webhooks")]
-    RegisteredBefore,
+    /// Holds the webhook's path.
+    #[error(
+        "this form, or this Idempotency-Key, has already registered a webhook (its path is in the header Location), whose \
+         secret is not shown again: keep that webhook, or delete it and register with a new key"
+    )]
+    RegisteredBefore(String),
+    #[error("another webhook of your organization has this external_id: choose another one, or change that webhook")]
+    ExternalIdTaken,
+    #[error("the webhook has been changed since its ETag in If-Match, and nothing was done: read it again, then decide")]
+    ChangedMeanwhile,
     #[error(
         "the delivery is older than the retention period, and cannot be sent again: publish the event again, with another event_id"
     )]
@@ -95,6 +103,8 @@ pub(crate) enum ApiError {
     QueryTooLong(usize),
     #[error("the query string has invalid parameters: errors lists each")]
     Parameters(Vec<Violation>),
+    #[error("the request has invalid headers: errors lists each")]
+    Headers(Vec<Violation>),
     #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
     #[error("this session or its organization has made too many requests: try again in {} s", seconds(*.0))]
@@ -123,7 +133,11 @@ impl ApiError {
 
     /// Converts the error of a call that changes something.
     pub(crate) fn of_change(error: LedgerError) -> Self {
-        if error.is_unconfirmed() { Self::Unconfirmed(error) } else { error.into() }
+        match error {
+            error if error.is_unconfirmed() => Self::Unconfirmed(error),
+            error if error.is_external_id_taken() => Self::ExternalIdTaken,
+            error => error.into(),
+        }
     }
 
     /// One violation, found after all fields were read.
@@ -143,7 +157,9 @@ impl ApiError {
             Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
             Self::TooManyDeleted(_) => (StatusCode::CONFLICT, "too_many_deleted_webhooks"),
             Self::StaleForm => (StatusCode::FORBIDDEN, "stale_form"),
-            Self::RegisteredBefore => (StatusCode::CONFLICT, "registered_before"),
+            Self::RegisteredBefore(_) => (StatusCode::CONFLICT, "registered_before"),
+            Self::ExternalIdTaken => (StatusCode::CONFLICT, "external_id_taken"),
+            Self::ChangedMeanwhile => (StatusCode::PRECONDITION_FAILED, "changed_meanwhile"),
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
             Self::BodyExpired => (StatusCode::CONFLICT, "body_expired"),
             Self::TooOften => (StatusCode::CONFLICT, "too_many_attempts"),
@@ -156,6 +172,7 @@ impl ApiError {
             Self::IncompleteBody => (StatusCode::BAD_REQUEST, "incomplete_body"),
             Self::QueryTooLong(_) => (StatusCode::URI_TOO_LONG, "query_too_long"),
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
+            Self::Headers(_) => (StatusCode::BAD_REQUEST, "invalid_headers"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Unavailable(_) | Self::SessionUnknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
@@ -167,7 +184,7 @@ impl ApiError {
 
     fn violations(&self) -> Option<&[Violation]> {
         match self {
-            Self::Parameters(violations) | Self::Fields(violations) => Some(violations),
+            Self::Parameters(violations) | Self::Headers(violations) | Self::Fields(violations) => Some(violations),
             _ => None,
         }
     }
@@ -178,7 +195,7 @@ impl ApiError {
                 WWW_AUTHENTICATE,
                 HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
             )),
-            Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
+            Self::Recovering(path) | Self::RegisteredBefore(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
             Self::Unavailable(_) | Self::SessionUnknown(_) | Self::Crowded => {

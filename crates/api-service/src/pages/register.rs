@@ -3,10 +3,9 @@
 use actix_web::{HttpResponse, http::StatusCode};
 use console::{Done, FieldFault, Frame, Paths, RegisteredWebhook, WebhookForm};
 use domain::{WebhookId, visible};
-use ledger::{Actor, Webhook};
-use ring::digest::{SHA256, digest};
+use ledger::Webhook;
 use time::{Duration, OffsetDateTime};
-use uuid::{Builder, Uuid};
+use uuid::Uuid;
 
 use super::{Form, FormFields, PageRequest, done, html};
 use crate::{
@@ -34,15 +33,17 @@ pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> 
         }
     };
     let mut wanted = settings.clone();
-    let id = id_of_form(&caller.admin, number);
+    // The same for each post of the form.
+    let id = WebhookId::derive(caller.admin.tenant, &number.to_string());
     match webhooks::register(&caller, id, settings).await {
         Ok((webhook, secret)) => {
             let page = RegisteredWebhook { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
-        Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
+        Err(ApiError::RegisteredBefore(_)) => match webhooks::find(&caller, id).await {
             Ok(Webhook { settings: registered, .. }) => {
                 wanted.is_active = registered.is_active;
+                wanted.external_id.clone_from(&registered.external_id);
                 match wanted.changes(&registered).is_empty() {
                     true => Ok(done(&Paths::webhook(id), Done::Registered)),
                     false => Ok(filled_in_anew(&asked.frame, &form, &registered.name)),
@@ -66,19 +67,6 @@ fn filled_in_anew(frame: &Frame, form: &FormFields, registered: &str) -> HttpRes
         ),
     });
     html(StatusCode::CONFLICT, again.registration(frame, Uuid::now_v7()))
-}
-
-/// Returns the id of the webhook that a form registers, the same for each post of the form. Nobody can choose the id of
-/// another tenant's webhook by it.
-fn id_of_form(admin: &Actor, form: Uuid) -> WebhookId {
-    let mine = digest(&SHA256, &[admin.tenant.as_uuid().as_bytes().as_slice(), form.as_bytes()].concat());
-    let mut bytes = *form.as_bytes();
-    bytes[6..].copy_from_slice(&mine.as_ref()[..10]);
-    Builder::from_bytes(bytes)
-        .with_version(uuid::Version::SortRand)
-        .with_variant(uuid::Variant::RFC4122)
-        .into_uuid()
-        .into()
 }
 
 fn is_recent(form: &Uuid) -> bool {

@@ -12,7 +12,7 @@ fn read(body: &str) -> Checked<WebhookSettings> {
 fn changed(body: &str) -> Checked<WebhookSettings> {
     let mut settings = WebhookSettings::default();
     let members: Members = serde_json::from_str(body).unwrap();
-    change(&members, &RULES, &mut settings).map(|()| settings)
+    change(&members, &RULES, None, &mut settings).map(|()| settings)
 }
 
 fn violations(body: &str) -> Vec<(String, &'static str)> {
@@ -55,6 +55,23 @@ fn descriptions_may_be_empty_and_of_several_lines() {
     ] {
         assert_eq!(violations(&with("description", &text)), only("description", code), "{text}");
     }
+}
+
+#[test]
+fn external_ids_are_checked_as_names_are() {
+    for (good, kept) in [(json!("erp-1"), Some("erp-1")), (json!(null), None)] {
+        assert_eq!(read(&with("external_id", &good)).unwrap().external_id.as_deref(), kept);
+    }
+    for (id, code) in [
+        (json!(""), "blank"),
+        (json!("a".repeat(256)), "too_long"),
+        (json!("a\nb"), "control_character"),
+        (json!("a\u{202e}b"), "hidden_character"),
+        (json!(7), "wrong_type"),
+    ] {
+        assert_eq!(violations(&with("external_id", &id)), only("external_id", code), "{id}");
+    }
+    assert!(!read(&with("is_active", &json!(false))).unwrap().is_active);
 }
 
 #[test]
