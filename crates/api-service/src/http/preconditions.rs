@@ -124,7 +124,8 @@ mod tests {
             (vec!["2026-03-01T09:00:00.123456Z"], false),
             (vec![""], false),
         ] {
-            let request = given.iter().fold(TestRequest::default(), |request, tags| request.append_header((IF_MATCH, *tags)));
+            let request =
+                given.iter().fold(TestRequest::default(), |request, tags| request.append_header((IF_MATCH, *tags)));
             let Ok(condition) = Precondition::from_request(&request.to_http_request(), &mut Payload::None).into_inner()
             else {
                 panic!("a condition is always read")

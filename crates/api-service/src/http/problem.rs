@@ -67,7 +67,9 @@ pub(crate) enum ApiError {
     RegisteredBefore(String),
     #[error("another webhook of your organization has this external_id: choose another one, or change that webhook")]
     ExternalIdTaken,
-    #[error("the webhook has been changed since its ETag in If-Match, and nothing was done: read it again, then decide")]
+    #[error(
+        "the webhook has been changed since its ETag in If-Match, and nothing was done: read it again, then decide"
+    )]
     ChangedMeanwhile,
     #[error(
         "the delivery is older than the retention period, and cannot be sent again: publish the event again, with another event_id"
@@ -195,7 +197,9 @@ impl ApiError {
                 WWW_AUTHENTICATE,
                 HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
             )),
-            Self::Recovering(path) | Self::RegisteredBefore(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
+            Self::Recovering(path) | Self::RegisteredBefore(path) => {
+                HeaderValue::try_from(path).ok().map(|path| (LOCATION, path))
+            }
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
             Self::Unavailable(_) | Self::SessionUnknown(_) | Self::Crowded => {

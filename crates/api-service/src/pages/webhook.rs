@@ -33,7 +33,11 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: PageR
 pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest, form: Form) -> HandlerResult {
     let shown = form.shown();
     let edited = Edited::of(&form, &shown);
-    match webhooks::change(&caller, id, &Precondition::NONE, |settings| webhooks::settings::change(&edited, &caller.rules, None, settings)).await {
+    match webhooks::change(&caller, id, &Precondition::NONE, |settings| {
+        webhooks::settings::change(&edited, &caller.rules, None, settings)
+    })
+    .await
+    {
         Err(ApiError::Fields(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
             let page = SettingsPage { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };

@@ -166,7 +166,7 @@ fn a_change_is_what_is_given_and_nothing_else() {
 
 #[test]
 fn a_change_has_the_rules_of_a_registration() {
-    let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "id": 1, "is_active": false}"#;
+    let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "colour": 1, "is_active": false}"#;
     let violations: Vec<_> =
         changed(body).unwrap_err().into_iter().map(|violation| (violation.field, violation.code)).collect();
     let expected = [
@@ -174,7 +174,7 @@ fn a_change_has_the_rules_of_a_registration() {
         ("url", "wrong_type"),
         ("events", "empty"),
         ("is_active", "repeated_field"),
-        ("id", "unknown_field"),
+        ("colour", "unknown_field"),
     ];
     assert_eq!(violations, expected.map(|(field, code)| (field.to_owned(), code)));
     for value in ["null", "0", "\"true\"", "[]"] {
