@@ -108,7 +108,7 @@ pub(crate) async fn create(caller: &Caller, id: KeyId, settings: KeySettings) ->
             tracing::info!(key = %id, tenant = %caller.admin.tenant, "a key was created");
             Ok((created, key))
         }
-        KeyCreation::Exists => Err(ApiError::RegisteredBefore),
+        KeyCreation::Exists => Err(ApiError::CreatedBefore),
         KeyCreation::TooMany => Err(ApiError::TooManyKeys(ApiKey::MAX_PER_TENANT)),
     }
 }

@@ -39,9 +39,10 @@ pub struct WebhookForm {
 const FIELD_NAMES: [&str; 4] = ["name", "description", "url", "events"];
 
 impl WebhookForm {
-    /// The form of a webhook with these settings. A setting that is on or off has a form of its own.
+    /// The form of a webhook with these settings. It has not all of them: activity has a form of its own.
     pub fn of(settings: &WebhookSettings) -> Self {
-        let texts = settings.members().into_iter().filter_map(|(name, value)| match value {
+        let members = settings.members().into_iter().filter(|(name, _)| FIELD_NAMES.contains(&name.as_str()));
+        let texts = members.filter_map(|(name, value)| match value {
             Value::String(text) => Some((name, vec![text])),
             Value::Array(values) => Some((name, values.iter().filter_map(Value::as_str).map(str::to_owned).collect())),
             _ => None,

@@ -173,6 +173,7 @@ pub(crate) mod tests {
             },
             created_at: NOW - Duration::DAY,
             updated_at: NOW - Duration::DAY,
+            deleted_at: None,
             health: WebhookHealth { last_success_at: Some(NOW - Duration::seconds(12)), ..WebhookHealth::default() },
             backlog: Backlog::default(),
         }

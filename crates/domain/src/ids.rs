@@ -68,6 +68,17 @@ id!(
     DeliveryId
 );
 
+impl WebhookId {
+    /// The id of the webhook that a tenant registers with a key of its own. It is a `UUIDv8` of bits of SHA-256(tenant id ‖
+    /// key), so nobody can choose the id of another tenant's webhook.
+    pub fn derive(tenant: TenantId, key: &str) -> Self {
+        let hash = digest(&SHA256, &[tenant.0.as_bytes(), key.as_bytes()].concat());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.as_ref()[..16]);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+}
+
 impl DeliveryId {
     /// The id of the delivery of an event to a webhook. It is deterministic, so deliveries are idempotent: the same
     /// event published twice makes the same one. It is a `UUIDv8` of the event's 48-bit Unix milliseconds, then bits of

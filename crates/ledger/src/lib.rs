@@ -81,6 +81,6 @@ pub use tenant::{
     erasure::{Erased, Erasure, erased_tables},
 };
 pub use webhook::{
-    Backlog, NewWebhook, OwnWebhook, SETTLE_TIME, Webhook, WebhookHealth, WebhookLimits, deletions::DeletedWebhook,
-    settings::WebhookSettings,
+    Backlog, NewWebhook, OwnWebhook, SETTLE_TIME, Webhook, WebhookFilter, WebhookHealth, WebhookLimits,
+    deletions::DeletedWebhook, settings::WebhookSettings,
 };

@@ -6,6 +6,7 @@ diesel::table! {
         tenant_id -> Uuid,
         name -> Text,
         description -> Text,
+        external_id -> Nullable<Text>,
         url -> Text,
         events -> Array<Text>,
         is_active -> Bool,

@@ -331,7 +331,7 @@ async fn deleted_ago(system: &System, tenant: Uuid, ago: Duration) {
 /// Deletes a webhook as an administrator does.
 async fn deleted(ledger: &Ledger, tenant: Uuid, webhook: &str) {
     let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
-    assert!(ledger.webhook_delete(&actor, webhook.parse().unwrap()).await.unwrap());
+    assert!(ledger.webhook_delete(&actor, webhook.parse().unwrap(), |_| Ok::<_, ()>(())).await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

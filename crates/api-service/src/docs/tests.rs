@@ -6,7 +6,7 @@ use std::{
 
 use actix_web::{App, test::init_service};
 use domain::{DeliveryId, DeliveryState, EventType, NoticeType, OutcomeClass, WebhookId, catalogue};
-use ledger::{Absence, Action, ApiKey, DeliveryFilter, LedgerError, Recoverable};
+use ledger::{Absence, Action, ApiKey, DeliveryFilter, LedgerError, Recoverable, WebhookFilter};
 
 use super::*;
 use crate::{
@@ -138,6 +138,7 @@ const METHOD_NOT_ALLOWED: &str = "405.method_not_allowed";
 
 /// The next error, with the values of its example. Exhaustive, so that a new error is described.
 fn next(error: &ApiError) -> Option<ApiError> {
+    const WEBHOOK: &str = "0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11";
     const RECOVERY: &str =
         "/api/v1/webhooks/0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11/recover/019cab10-22f0-7c44-8f4e-0a6d1b9e7c55/";
     let timeout = LedgerError::Timeout(Duration::ZERO);
@@ -155,8 +156,11 @@ fn next(error: &ApiError) -> Option<ApiError> {
         ApiError::TooManyWebhooks(_) => ApiError::TooManyDeleted(most.deleted),
         ApiError::TooManyDeleted(_) => ApiError::TooManyKeys(ApiKey::MAX_PER_TENANT),
         ApiError::TooManyKeys(_) => ApiError::StaleForm,
-        ApiError::StaleForm => ApiError::RegisteredBefore,
-        ApiError::RegisteredBefore => ApiError::TooOld,
+        ApiError::StaleForm => ApiError::RegisteredBefore(WEBHOOK.parse().unwrap()),
+        ApiError::RegisteredBefore(_) => ApiError::CreatedBefore,
+        ApiError::CreatedBefore => ApiError::ExternalIdTaken,
+        ApiError::ExternalIdTaken => ApiError::ChangedMeanwhile,
+        ApiError::ChangedMeanwhile => ApiError::TooOld,
         ApiError::TooOld => ApiError::BodyExpired,
         ApiError::BodyExpired => ApiError::TooOften,
         ApiError::TooOften => ApiError::Cancelling,
@@ -171,7 +175,11 @@ fn next(error: &ApiError) -> Option<ApiError> {
             let violation = Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
             ApiError::Parameters(vec![violation])
         }
-        ApiError::Parameters(_) => ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]),
+        ApiError::Parameters(_) => {
+            let message = "must be 1 to 255 visible characters of ASCII";
+            ApiError::Headers(vec![Violation::new("Idempotency-Key", "invalid_idempotency_key", message)])
+        }
+        ApiError::Headers(_) => ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]),
         ApiError::Fields(_) => ApiError::TooManyRequests(Duration::from_secs(2)),
         ApiError::TooManyRequests(_) => ApiError::Unavailable(timeout),
         ApiError::Unavailable(_) => ApiError::Unconfirmed(timeout),
@@ -198,7 +206,7 @@ fn errors_are_described_as_they_are_answered() {
     let components = &document["components"];
     // The console's forms alone are answered with these two.
     let errors: Vec<_> = successors(Some(ApiError::NotLoggedIn), next)
-        .filter(|error| !matches!(error, ApiError::StaleForm | ApiError::RegisteredBefore))
+        .filter(|error| !matches!(error, ApiError::StaleForm | ApiError::CreatedBefore))
         .collect();
     let mut shown = BTreeSet::new();
     for (name, response) in members(&components["responses"]) {
@@ -256,6 +264,16 @@ fn a_call_is_refused_as_its_session_method_path_and_content_require() {
             expected.extend(["malformed_json", "incomplete_body", "body_too_slow", "body_too_large"]);
             expected.extend(["unsupported_media_type", "validation_failed"]);
         }
+        let takes = |name: &str| {
+            let mut parameters = about["parameters"].as_array().into_iter().flatten();
+            parameters.any(|parameter| resolve(&document, parameter)["name"] == name)
+        };
+        if takes("Idempotency-Key") {
+            expected.push("invalid_headers");
+        }
+        if takes("If-Match") {
+            expected.push("changed_meanwhile");
+        }
         let mut others = Vec::new();
         for (status, answer) in members(&about["responses"]) {
             let described: Vec<_> = members(&answer["headers"]).map(|(name, _)| name.to_lowercase()).collect();
@@ -309,6 +327,7 @@ fn values_of_closed_sets_are_those_of_the_code() {
 fn parameters_of_query_strings_are_those_that_are_read() {
     let document = document_now();
     let lists = Query::<WebhookId>::read("?", Cursors::of("/")).err();
+    let webhooks = Query::<WebhookId, WebhookFilter>::read("?", Cursors::of("/")).err();
     let log = Query::<DeliveryId, DeliveryFilter>::read("?", Cursors::of("/")).err();
     let stats = Parameters::<StatsQuery>::read("?").err();
     for Call { about, .. } in calls(&document) {
@@ -318,7 +337,8 @@ fn parameters_of_query_strings_are_those_that_are_read() {
         let names: Vec<_> = names.collect();
         let id = about["operationId"].as_str().unwrap();
         let violations = match id {
-            "listWebhooks" | "listKeys" | "listNotices" | "listHistory" => &lists,
+            "listWebhooks" => &webhooks,
+            "listKeys" | "listNotices" | "listHistory" => &lists,
             "listDeliveries" => &log,
             "readStats" => &stats,
             _ => &None,

@@ -39,8 +39,9 @@ pub(crate) async fn members(
     payload: Payload,
     limit: usize,
     need: Need,
+    media_types: &[&str],
 ) -> Result<Members, ApiError> {
-    let (is_optional, is_json) = (need == Need::Optional, is_json(headers));
+    let (is_optional, is_json) = (need == Need::Optional, is_json(headers, media_types));
     if !is_json && (!is_optional || headers.contains_key(CONTENT_TYPE)) {
         return Err(ApiError::MediaType);
     }
@@ -80,7 +81,7 @@ fn announced(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// Only uncompressed UTF-8 is read. A page of another site cannot send this type without a preflight request.
-fn is_json(headers: &HeaderMap) -> bool {
+fn is_json(headers: &HeaderMap, media_types: &[&str]) -> bool {
     let Some(Ok(written)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else { return false };
     let mut parts = written.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default();
@@ -89,7 +90,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     });
     let is_plain =
         headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-    essence.eq_ignore_ascii_case("application/json") && is_utf8 && is_plain
+    media_types.iter().any(|known| essence.eq_ignore_ascii_case(known)) && is_utf8 && is_plain
 }
 
 impl<'de> Deserialize<'de> for Members {
@@ -175,7 +176,7 @@ mod tests {
             if let Some(coding) = coding {
                 headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
             }
-            is_json(&headers)
+            is_json(&headers, &["application/json"])
         };
         for good in [
             "application/json",
@@ -192,6 +193,6 @@ mod tests {
         }
         assert!(is_json("application/json", Some("identity")));
         assert!(!is_json("application/json", Some("gzip")));
-        assert!(!super::is_json(&HeaderMap::new()));
+        assert!(!super::is_json(&HeaderMap::new(), &["application/json"]));
     }
 }

@@ -11,7 +11,7 @@ use actix_web::{
         header::{ALLOW, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
-use domain::error_chain;
+use domain::{WebhookId, error_chain};
 use ledger::{LedgerError, Refusal};
 
 use super::violation::Violation;
@@ -72,8 +72,19 @@ pub(crate) enum ApiError {
     TooManyKeys(u16),
     #[error("this form belongs to another session or organization, or was open for too long: load the page again")]
     StaleForm,
-    #[error("this form has already registered a webhook: open the list of webhooks")]
-    RegisteredBefore,
+    #[error(
+        "this form, or this Idempotency-Key, has already registered a webhook (its path is in the header Location), whose \
+         secret is not shown again: keep that webhook, or delete it and register with a new key"
+    )]
+    RegisteredBefore(WebhookId),
+    #[error("this form has already created a key: open the list of keys")]
+    CreatedBefore,
+    #[error("another webhook of your organization has this external_id: choose another one, or change that webhook")]
+    ExternalIdTaken,
+    #[error(
+        "the webhook has been changed since its ETag in If-Match, and nothing was done: read it again, then decide"
+    )]
+    ChangedMeanwhile,
     #[error(
         "the delivery is older than the retention period, and cannot be sent again: publish the event again, with another event_id"
     )]
@@ -108,6 +119,8 @@ pub(crate) enum ApiError {
     QueryTooLong(usize),
     #[error("the query string has invalid parameters: errors lists each")]
     Parameters(Vec<Violation>),
+    #[error("the request has invalid headers: errors lists each")]
+    Headers(Vec<Violation>),
     #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
     #[error("this session or key, or its organization, has made too many requests: try again in {} s", seconds(*.0))]
@@ -142,7 +155,11 @@ impl ApiError {
 
     /// Converts the error of a call that changes something.
     pub(crate) fn of_change(error: LedgerError) -> Self {
-        if error.is_unconfirmed() { Self::Unconfirmed(error) } else { error.into() }
+        match error {
+            error if error.is_unconfirmed() => Self::Unconfirmed(error),
+            error if error.is_external_id_taken() => Self::ExternalIdTaken,
+            error => error.into(),
+        }
     }
 
     /// One violation, found after all fields were read.
@@ -165,7 +182,10 @@ impl ApiError {
             Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
             Self::TooManyDeleted(_) => (StatusCode::CONFLICT, "too_many_deleted_webhooks"),
             Self::StaleForm => (StatusCode::FORBIDDEN, "stale_form"),
-            Self::RegisteredBefore => (StatusCode::CONFLICT, "registered_before"),
+            Self::RegisteredBefore(_) => (StatusCode::CONFLICT, "registered_before"),
+            Self::CreatedBefore => (StatusCode::CONFLICT, "created_before"),
+            Self::ExternalIdTaken => (StatusCode::CONFLICT, "external_id_taken"),
+            Self::ChangedMeanwhile => (StatusCode::PRECONDITION_FAILED, "changed_meanwhile"),
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
             Self::BodyExpired => (StatusCode::CONFLICT, "body_expired"),
             Self::TooOften => (StatusCode::CONFLICT, "too_many_attempts"),
@@ -178,6 +198,7 @@ impl ApiError {
             Self::IncompleteBody => (StatusCode::BAD_REQUEST, "incomplete_body"),
             Self::QueryTooLong(_) => (StatusCode::URI_TOO_LONG, "query_too_long"),
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
+            Self::Headers(_) => (StatusCode::BAD_REQUEST, "invalid_headers"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Unavailable(_) | Self::OfLaterVersion(_) | Self::SessionUnknown(_) => {
@@ -191,7 +212,7 @@ impl ApiError {
 
     fn violations(&self) -> Option<&[Violation]> {
         match self {
-            Self::Parameters(violations) | Self::Fields(violations) => Some(violations),
+            Self::Parameters(violations) | Self::Headers(violations) | Self::Fields(violations) => Some(violations),
             _ => None,
         }
     }
@@ -205,6 +226,9 @@ impl ApiError {
                 ),
             )),
             Self::UnknownKey => Some((WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer realm="webhooks""#))),
+            Self::RegisteredBefore(id) => {
+                HeaderValue::try_from(format!("/api/v1/webhooks/{id}/")).ok().map(|path| (LOCATION, path))
+            }
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
@@ -253,7 +277,7 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NotFound => Self::NotFound,
-            Refusal::Exists => Self::RegisteredBefore,
+            Refusal::Exists(id) => Self::RegisteredBefore(id),
             Refusal::TooMany(most) => Self::TooManyWebhooks(most),
             Refusal::TooManyDeleted(most) => Self::TooManyDeleted(most),
             Refusal::Paused => Self::WebhookInactive,

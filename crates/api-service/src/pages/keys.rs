@@ -34,7 +34,7 @@ pub(super) async fn create(caller: Caller, asked: PageRequest, form: Form) -> Ha
     };
     match keys::create(&caller, id_of_form(&caller.admin, number).into(), settings).await {
         Ok((key, text)) => Ok(html(StatusCode::OK, CreatedKey { key: &key, text: &text }.render(&asked.frame))),
-        Err(ApiError::RegisteredBefore) => Ok(done(Paths::KEYS, Done::KeyCreated)),
+        Err(ApiError::CreatedBefore) => Ok(done(Paths::KEYS, Done::KeyCreated)),
         Err(error) => Err(error),
     }
 }

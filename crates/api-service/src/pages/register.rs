@@ -40,9 +40,10 @@ pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> 
             let page = RegisteredWebhook { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
-        Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
+        Err(ApiError::RegisteredBefore(_)) => match webhooks::find(&caller, id).await {
             Ok(Webhook { settings: registered, .. }) => {
                 wanted.is_active = registered.is_active;
+                wanted.external_id.clone_from(&registered.external_id);
                 match wanted.changes(&registered).is_empty() {
                     true => Ok(done(&Paths::webhook(id), Done::Registered)),
                     false => Ok(filled_in_anew(&asked.frame, &form, &registered.name)),

@@ -7,7 +7,7 @@ use ledger::{OwnWebhook, WebhookSettings};
 
 use super::{Form, PageRequest, done, form::Edited, html, see_other};
 use crate::{
-    http::{ApiError, Caller, HandlerResult, Id},
+    http::{ApiError, Caller, HandlerResult, Id, Precondition},
     webhooks,
 };
 
@@ -33,7 +33,11 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: PageR
 pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest, form: Form) -> HandlerResult {
     let shown = form.shown();
     let edited = Edited::of(&form, &shown);
-    match webhooks::change(&caller, id, |settings| webhooks::settings::change(&edited, &caller.rules, settings)).await {
+    match webhooks::change(&caller, id, &Precondition::NONE, |settings| {
+        webhooks::settings::change(&edited, &caller.rules, None, settings)
+    })
+    .await
+    {
         Err(ApiError::Fields(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
             let page = SettingsPage { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
@@ -60,7 +64,7 @@ async fn switch(caller: &Caller, id: WebhookId, is_active: bool) -> Result<(), A
         settings.is_active = is_active;
         Ok(())
     };
-    webhooks::change(caller, id, switch).await.map(|_| ())
+    webhooks::change(caller, id, &Precondition::NONE, switch).await.map(|_| ())
 }
 
 /// Cancels the waiting deliveries, once the form confirms that.
@@ -77,7 +81,7 @@ pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) ->
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
-    let deleted = webhooks::remove(&caller, id).await;
+    let deleted = webhooks::remove(&caller, id, &Precondition::NONE).await;
     if matches!(deleted, Err(ApiError::NotFound)) {
         webhooks::known(&caller, id).await?;
     } else {

@@ -52,7 +52,7 @@ pub(crate) fn routes() -> Routes {
         wakes: Wakes::default(),
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
         rules: Rules { name_chars: 255, url_chars: 2048, address_policy: AddressPolicy::default() },
-        body_limit: 200,
+        body_limit: 400,
         most: crate::state::most(&limits()),
         kept: settings().retention.kept(),
         attempt_timeout: std::time::Duration::from_secs(10),
@@ -280,7 +280,7 @@ async fn a_page_without_a_session_leads_to_the_log_in_and_its_refresh_does_not()
 
 #[actix_web::test]
 async fn bodies_are_refused_in_the_order_of_their_faults() {
-    let long = "[".repeat(201).leak();
+    let long = "[".repeat(401).leak();
     let cross_site = ("Sec-Fetch-Site", "cross-site");
     for (headers, body, expected) in [
         (&[ADMIN_COOKIE, cross_site][..], "{", (403, "cross_site")),

@@ -1,6 +1,6 @@
 //! `webhookctl tenant stop`.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use anyhow::ensure;
 use domain::TenantId;
@@ -50,7 +50,9 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
             break;
         }
         for webhook in webhooks {
-            deleted += u32::from(server_error::database(ledger.webhook_delete(&actor, webhook.id).await)?);
+            let deleting = ledger.webhook_delete(&actor, webhook.id, |_| Ok::<_, Infallible>(()));
+            let Ok(is_deleted) = server_error::database(deleting.await)?;
+            deleted += u32::from(is_deleted);
         }
     }
     cancel(ledger, tenant).await?;

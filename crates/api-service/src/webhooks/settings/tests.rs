@@ -12,7 +12,7 @@ fn read(body: &str) -> Checked<WebhookSettings> {
 fn changed(body: &str) -> Checked<WebhookSettings> {
     let mut settings = WebhookSettings::default();
     let members: Members = serde_json::from_str(body).unwrap();
-    change(&members, &RULES, &mut settings).map(|()| settings)
+    change(&members, &RULES, None, &mut settings).map(|()| settings)
 }
 
 fn violations(body: &str) -> Vec<(String, &'static str)> {
@@ -55,6 +55,23 @@ fn descriptions_may_be_empty_and_of_several_lines() {
     ] {
         assert_eq!(violations(&with("description", &text)), only("description", code), "{text}");
     }
+}
+
+#[test]
+fn external_ids_are_checked_as_names_are() {
+    for (good, kept) in [(json!("erp-1"), Some("erp-1")), (json!(null), None)] {
+        assert_eq!(read(&with("external_id", &good)).unwrap().external_id.as_deref(), kept);
+    }
+    for (id, code) in [
+        (json!(""), "blank"),
+        (json!("a".repeat(256)), "too_long"),
+        (json!("a\nb"), "control_character"),
+        (json!("a\u{202e}b"), "hidden_character"),
+        (json!(7), "wrong_type"),
+    ] {
+        assert_eq!(violations(&with("external_id", &id)), only("external_id", code), "{id}");
+    }
+    assert!(!read(&with("is_active", &json!(false))).unwrap().is_active);
 }
 
 #[test]
@@ -151,7 +168,7 @@ fn a_change_is_what_is_given_and_nothing_else() {
 
 #[test]
 fn a_change_has_the_rules_of_a_registration() {
-    let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "id": 1, "is_active": false}"#;
+    let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "colour": 1, "is_active": false}"#;
     let violations: Vec<_> =
         changed(body).unwrap_err().into_iter().map(|violation| (violation.field, violation.code)).collect();
     let expected = [
@@ -159,7 +176,7 @@ fn a_change_has_the_rules_of_a_registration() {
         ("url", "wrong_type"),
         ("events", "empty"),
         ("is_active", "repeated_field"),
-        ("id", "unknown_field"),
+        ("colour", "unknown_field"),
     ];
     assert_eq!(violations, expected.map(|(field, code)| (field.to_owned(), code)));
     for value in ["null", "0", "\"true\"", "[]"] {

@@ -12,6 +12,7 @@ CREATE TABLE webhooks (
     tenant_id     uuid NOT NULL,
     name          text NOT NULL,
     description   text NOT NULL DEFAULT '', -- notes for administrators
+    external_id   text, -- what the administrators' own system calls it
     url           text NOT NULL,
     events        text[] NOT NULL,
     is_active     boolean NOT NULL DEFAULT true,
@@ -24,6 +25,7 @@ CREATE TABLE webhooks (
 );
 
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX webhooks_by_external_id ON webhooks (tenant_id, external_id) WHERE deleted_at IS NULL;
 -- Those whose deliveries an event may have. A registration counts the deleted ones of its tenant.
 CREATE INDEX webhooks_ever_by_tenant ON webhooks (tenant_id, id);
 
