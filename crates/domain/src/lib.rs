@@ -17,6 +17,7 @@ mod notice;
 mod outcome;
 mod post_result;
 mod progress;
+mod receiver_headers;
 mod schedule;
 mod sentinel;
 mod shortened;
@@ -43,6 +44,9 @@ pub use notice::{Notice, NoticeType, notice_by};
 pub use outcome::OutcomeClass;
 pub use post_result::PostResult;
 pub use progress::{DeliveryState, JobPlaces, Progress, Record, Redelivered, Verdict};
+pub use receiver_headers::{
+    HeaderChange, HeaderFault, MAX_HEADERS, MAX_NAME_CHARS, MAX_VALUE_CHARS, MAX_VALUES_CHARS, ReceiverHeaders, is_reserved,
+};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use sentinel::{BrokerData, Presence};
 pub use shortened::shortened;

@@ -68,7 +68,7 @@ pub use recovery::{
 };
 pub use schema::{MigrationsSeen, SchemaState};
 pub use secrets::{
-    SealedSecret, SecretKeys, SecretKeysError, UnsealError,
+    SealedField, SealedHeaders, SealedSecret, SecretKeys, SecretKeysError, UnsealError,
     keys::{KeyUse, Resealed, Unopened},
 };
 pub use sessions::{NewSession, Session, SessionHash};
@@ -80,5 +80,8 @@ pub use tenant::{
 pub use test_deliveries::TestDelivery;
 pub use webhook::{
     Backlog, NewWebhook, OwnWebhook, Registration, SETTLE_TIME, Webhook, WebhookHealth, WebhookLimits,
-    cancellation::Cancellation, deletions::DeletedWebhook, settings::WebhookSettings,
+    cancellation::Cancellation,
+    deletions::DeletedWebhook,
+    headers::{NewHeaders, WebhookHeaders},
+    settings::WebhookSettings,
 };
