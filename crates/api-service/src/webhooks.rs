@@ -1,12 +1,13 @@
 //! `/api/v1/webhooks/` (specification, sections 4.1 and 4.2): the calls of the REST API, and the functions that these
 //! share with the console's pages.
 
+pub(crate) mod headers;
 pub(crate) mod settings;
 
 use actix_web::{HttpResponse, http::header::LOCATION};
-use domain::{WebhookId, time_text::written};
+use domain::{HeaderChange, WebhookId, time_text::written};
 use ledger::{
-    Backlog, Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Page, Registration, Webhook, WebhookHealth,
+    Backlog, Cancellation, DeletedWebhook, NewWebhook, OwnWebhook, Page, Webhook, WebhookHeaders, WebhookHealth,
     WebhookSettings,
 };
 use serde::Serialize;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use signing::SigningSecret;
 use uuid::Uuid;
 
-use self::settings::Change;
+use self::settings::{Change, Registration};
 use crate::http::{ApiError, Body, Caller, Checked, HandlerResult, Id, List, Query, cut};
 
 /// Answers with the tenant's webhooks and their health, oldest first.
@@ -26,9 +27,9 @@ pub(crate) async fn list(caller: Caller, Query(Page { after, limit }, (), cursor
 }
 
 /// Registers a webhook. Only this answer holds its secret.
-pub(crate) async fn post(caller: Caller, Body(settings): Body<WebhookSettings>) -> HandlerResult {
+pub(crate) async fn post(caller: Caller, Body(new): Body<Registration>) -> HandlerResult {
     let id = WebhookId::from(Uuid::now_v7());
-    let (webhook, secret) = register(&caller, id, settings).await?;
+    let (webhook, secret) = register(&caller, id, new).await?;
     let mut created = view(&webhook);
     created["signing_secret"] = secret.expose().into();
     Ok(HttpResponse::Created().insert_header((LOCATION, format!("/api/v1/webhooks/{id}/"))).json(created))
@@ -38,19 +39,20 @@ pub(crate) async fn post(caller: Caller, Body(settings): Body<WebhookSettings>) 
 pub(crate) async fn register(
     caller: &Caller,
     id: WebhookId,
-    settings: WebhookSettings,
+    Registration { settings, headers }: Registration,
 ) -> Result<(Webhook, SigningSecret), ApiError> {
     let tenant = caller.admin.tenant;
     let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
-    let secret =
-        caller.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
-    let new = NewWebhook { id, settings, secret };
+    let unsealed = |_| ApiError::unexpected("a secret could not be sealed");
+    let secret = caller.keys.seal(id, &signing_secret).map_err(unsealed)?;
+    let sealed = caller.keys.seal_headers(id, &headers).map_err(unsealed)?;
+    let new = NewWebhook { id, settings, secret, headers: WebhookHeaders { names: headers.names(), sealed } };
     let webhook =
         match caller.ledger.webhook_create(&caller.admin, &new, caller.most).await.map_err(ApiError::of_change)? {
-            Registration::Made(webhook) => webhook,
-            Registration::Exists => return Err(ApiError::RegisteredBefore),
-            Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
-            Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
+            ledger::Registration::Made(webhook) => webhook,
+            ledger::Registration::Exists => return Err(ApiError::RegisteredBefore),
+            ledger::Registration::TooMany => return Err(ApiError::TooManyWebhooks(caller.most.webhooks)),
+            ledger::Registration::TooManyDeleted => return Err(ApiError::TooManyDeleted(caller.most.deleted)),
         };
     tracing::info!(webhook = %id, %tenant, "a webhook was registered");
     Ok((*webhook, signing_secret))
@@ -82,19 +84,21 @@ pub(crate) async fn patch(caller: Caller, Id(id): Id<WebhookId>, Body(Change(mem
     Ok(HttpResponse::Ok().json(view(&webhook)))
 }
 
-/// Changes settings. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
+/// Changes settings and headers. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
 pub(crate) async fn change(
     caller: &Caller,
     id: WebhookId,
-    change: impl FnOnce(&mut WebhookSettings) -> Checked<()> + Send,
+    change: impl FnOnce(&mut WebhookSettings) -> Checked<HeaderChange> + Send,
 ) -> Result<Webhook, ApiError> {
     let mut was_active = true;
-    let change = |settings: &mut WebhookSettings| {
+    let change = |settings: &mut WebhookSettings, headers: &WebhookHeaders| {
         was_active = settings.is_active;
-        change(settings)
+        let url = settings.url.clone();
+        let change = change(settings).map_err(ApiError::Fields)?;
+        headers::changed(&caller.keys, id, headers, (&url, &settings.url), &change)
     };
     let changed = caller.ledger.webhook_change(&caller.admin, id, change).await.map_err(ApiError::of_change)?;
-    let webhook = changed.map_err(ApiError::Fields)?.ok_or(ApiError::NotFound)?;
+    let webhook = changed?.ok_or(ApiError::NotFound)?;
     let is_active = webhook.settings.is_active;
     if is_active && !was_active {
         caller.wakes.activations.notify_one();
@@ -135,12 +139,13 @@ pub(crate) async fn cancel(caller: &Caller, id: WebhookId) -> Result<(), ApiErro
     Ok(())
 }
 
-/// A webhook without its secret (specification, section 2.1).
+/// A webhook without its secrets (specification, section 2.1).
 #[derive(Serialize)]
 struct View<'a> {
     id: WebhookId,
     #[serde(flatten)]
     settings: &'a WebhookSettings,
+    header_names: &'a [String],
     #[serde(flatten)]
     state: Value,
 }
@@ -162,5 +167,5 @@ fn view(webhook: &Webhook) -> Value {
         "is_cancelling": is_cancelling,
         "is_queued": is_queued,
     });
-    json!(View { id: webhook.id, settings: &webhook.settings, state })
+    json!(View { id: webhook.id, settings: &webhook.settings, header_names: &webhook.header_names, state })
 }

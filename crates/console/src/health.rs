@@ -177,6 +177,7 @@ pub(crate) mod tests {
                 is_active: true,
                 ..WebhookSettings::default()
             },
+            header_names: Vec::new(),
             created_at: NOW - Duration::DAY,
             updated_at: NOW - Duration::DAY,
             health: WebhookHealth { last_success_at: Some(NOW - Duration::seconds(12)), ..WebhookHealth::default() },

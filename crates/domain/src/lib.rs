@@ -5,6 +5,7 @@ mod address_policy;
 pub mod catalogue;
 #[cfg(feature = "diesel")]
 mod columns;
+mod delivery_headers;
 mod duration_bucket;
 mod end;
 mod envelope;
@@ -32,6 +33,7 @@ pub use address::RefusedAddress;
 pub use address_policy::{AddressPolicy, AddressPolicyError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 #[cfg(feature = "diesel")]
 pub use columns::parse_name;
+pub use delivery_headers::{ATTEMPT_HEADER, TEST_HEADER, delivery_headers};
 pub use duration_bucket::{DurationBucket, Durations};
 pub use end::End;
 pub use envelope::envelope;
@@ -45,7 +47,8 @@ pub use outcome::OutcomeClass;
 pub use post_result::PostResult;
 pub use progress::{DeliveryState, JobPlaces, Progress, Record, Redelivered, Verdict};
 pub use receiver_headers::{
-    HeaderChange, HeaderFault, MAX_HEADERS, MAX_NAME_CHARS, MAX_VALUE_CHARS, MAX_VALUES_CHARS, ReceiverHeaders, is_reserved,
+    HeaderChange, HeaderFault, MAX_HEADERS, MAX_NAME_CHARS, MAX_VALUE_CHARS, MAX_VALUES_CHARS, ReceiverHeaders,
+    is_reserved,
 };
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use sentinel::{BrokerData, Presence};
@@ -54,4 +57,4 @@ pub use shown::{escaped, find_hidden, indented, is_blank, is_hidden, visible};
 pub use timestamp::Timestamp;
 pub use traceparent::Traceparent;
 pub use webhook_state::{HoldReason, WebhookState};
-pub use webhook_url::{UrlFault, WebhookUrl};
+pub use webhook_url::{UrlFault, WebhookUrl, is_same_origin};

@@ -58,6 +58,16 @@ pub enum SealedField {
     Headers,
 }
 
+impl SealedField {
+    /// The field for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::SigningSecret => "signing secret",
+            Self::Headers => "headers",
+        }
+    }
+}
+
 /// Why a stored secret cannot be opened.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UnsealError {

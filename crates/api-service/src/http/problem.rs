@@ -97,6 +97,11 @@ pub(crate) enum ApiError {
     Parameters(Vec<Violation>),
     #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
+    #[error(
+        "the webhook has headers that this change cannot keep: name in headers each that errors lists, with its value, or \
+         with null to remove it"
+    )]
+    HeadersRequired(Vec<Violation>),
     #[error("this session or its organization has made too many requests: try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("the service is unavailable at the moment, and nothing was changed: try again in a few seconds")]
@@ -157,6 +162,7 @@ impl ApiError {
             Self::QueryTooLong(_) => (StatusCode::URI_TOO_LONG, "query_too_long"),
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
+            Self::HeadersRequired(_) => (StatusCode::UNPROCESSABLE_ENTITY, "headers_required"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Unavailable(_) | Self::SessionUnknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             Self::Unconfirmed(_) => (StatusCode::SERVICE_UNAVAILABLE, "unconfirmed"),
@@ -167,7 +173,9 @@ impl ApiError {
 
     fn violations(&self) -> Option<&[Violation]> {
         match self {
-            Self::Parameters(violations) | Self::Fields(violations) => Some(violations),
+            Self::Parameters(violations) | Self::Fields(violations) | Self::HeadersRequired(violations) => {
+                Some(violations)
+            }
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
-//! Checks the settings of a webhook (specification, section 2.1): of a registration and of a change.
+//! Checks the settings of a webhook (specification, section 2.1) and its headers: of a registration and of a change.
 
-use domain::{EventType, WebhookUrl, find_hidden, is_blank};
+use domain::{EventType, HeaderChange, ReceiverHeaders, WebhookUrl, find_hidden, is_blank};
 use ledger::WebhookSettings;
 
 use crate::{
@@ -9,13 +9,20 @@ use crate::{
         fields::{boolean, distinct, event_type, string, violation},
     },
     state::Rules,
+    webhooks::headers,
 };
 
 /// The maximum length of a description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 1_000;
 
 /// A registration.
-impl FromBody for WebhookSettings {
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) settings: WebhookSettings,
+    pub(crate) headers: ReceiverHeaders,
+}
+
+impl FromBody for Registration {
     fn read(members: Members, rules: &Rules) -> Checked<Self> {
         registration(&members, rules)
     }
@@ -26,27 +33,32 @@ pub(crate) struct Change(pub(crate) Members);
 
 impl FromBody for Change {
     fn read(members: Members, rules: &Rules) -> Checked<Self> {
-        change(&members, rules, &mut WebhookSettings::default()).map(|()| Self(members))
+        change(&members, rules, &mut WebhookSettings::default()).map(|_| Self(members))
     }
 }
 
-/// Reads the settings of a new webhook.
-pub(crate) fn registration(source: &dyn Source, rules: &Rules) -> Checked<WebhookSettings> {
-    let mut settings = WebhookSettings { is_active: true, ..WebhookSettings::default() };
+/// Reads settings and headers of a new webhook.
+pub(crate) fn registration(source: &dyn Source, rules: &Rules) -> Checked<Registration> {
+    let settings = WebhookSettings { is_active: true, ..WebhookSettings::default() };
+    let mut new = Registration { settings, headers: ReceiverHeaders::default() };
     Fields::check(source, |fields| {
-        read(fields, Need::Required, rules, &mut settings);
+        read(fields, Need::Required, rules, &mut new.settings);
+        fields.set(&mut new.headers, headers::FIELD, Need::Optional, headers::registration);
         Some(())
     })?;
-    Ok(settings)
+    Ok(new)
 }
 
-/// Changes the settings whose fields are given.
-pub(crate) fn change(source: &dyn Source, rules: &Rules, settings: &mut WebhookSettings) -> Checked<()> {
+/// Changes the settings whose fields are given. Returns the change of headers.
+pub(crate) fn change(source: &dyn Source, rules: &Rules, settings: &mut WebhookSettings) -> Checked<HeaderChange> {
+    let mut change = HeaderChange::default();
     Fields::check(source, |fields| {
         read(fields, Need::Optional, rules, settings);
+        fields.set(&mut change, headers::FIELD, Need::Optional, headers::change);
         fields.set(&mut settings.is_active, "is_active", Need::Optional, boolean);
         Some(())
-    })
+    })?;
+    Ok(change)
 }
 
 fn read(fields: &mut Fields<'_>, need: Need, rules: &Rules, settings: &mut WebhookSettings) {

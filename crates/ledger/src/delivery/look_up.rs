@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{
-    DeliveryId, DeliveryState, EventId, EventType, Progress, TenantId, Traceparent, WebhookId, WebhookState,
-};
+use domain::{DeliveryId, DeliveryState, EventId, EventType, Progress, TenantId, Traceparent, WebhookId, WebhookState};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
