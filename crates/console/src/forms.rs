@@ -86,7 +86,7 @@ impl WebhookForm {
         }
     }
 
-    /// The headers of a webhook's own. Their values are never shown.
+    /// The webhook's own headers. Their values are never shown.
     fn headers(&self, names: &[String]) -> Markup {
         let faults: Vec<_> = self.faults.iter().filter_map(|fault| fault.of_header()).collect();
         let invalid = (!faults.is_empty()).then_some("true");

@@ -1,4 +1,4 @@
-//! What a receiver can tell by headers, and the headers of a webhook's own.
+//! Headers of deliveries: those that tell event, attempt and test, and a webhook's own.
 
 use domain::EventType;
 use end_to_end::{

@@ -1,4 +1,4 @@
-//! The rotation of the keys that seal signing secrets, and headers of webhooks' own.
+//! The rotation of the keys that seal signing secrets and webhooks' own headers.
 use std::collections::HashMap;
 
 use domain::WebhookId;

@@ -1,4 +1,4 @@
-//! Headers of webhooks' own, at rest.
+//! Webhooks' own headers at rest.
 
 use diesel::prelude::*;
 use domain::{ReceiverHeaders, WebhookId};
