@@ -17,7 +17,11 @@ use time::OffsetDateTime;
 
 use crate::{
     fault,
-    line::{context::LineContext, echoes::hide_values, span::Spans},
+    line::{
+        context::LineContext,
+        echoes::{begins_with, hide_values},
+        span::Spans,
+    },
 };
 
 /// The headers of an attempt that are the service's own.
@@ -151,31 +155,6 @@ fn hide(text: &mut [u8], digest: &str) {
         }
         at += 1;
     }
-}
-
-/// The characters of a secret with which a text begins, and their length in bytes. Knows what some write instead of slashes and
-/// plus signs in URLs and JSON, and instead of quotes and backslashes in JSON.
-pub(super) fn begins_with(text: &[u8], secret: &str) -> (usize, usize) {
-    let (mut digits, mut length) = (0, 0);
-    for digit in secret.bytes() {
-        let escapes: &[&str] = match digit {
-            b'/' => &[r"\/", "%2F", r"\u002f"],
-            b'+' => &["%2B", r"\u002b"],
-            b'"' => &[r#"\""#, r"\u0022"],
-            b'\\' => &[r"\\"],
-            _ => &[],
-        };
-        let rest = &text[length..];
-        let begins =
-            |escape: &&&str| rest.get(..escape.len()).is_some_and(|text| text.eq_ignore_ascii_case(escape.as_bytes()));
-        length += match escapes.iter().find(begins) {
-            Some(escape) => escape.len(),
-            None if rest.first() == Some(&digit) => 1,
-            None => break,
-        };
-        digits += 1;
-    }
-    (digits, length)
 }
 
 #[cfg(test)]

@@ -7,8 +7,6 @@ use std::ops::Range;
 
 use domain::ReceiverHeaders;
 
-use crate::line::attempt::begins_with;
-
 /// Shorter values are not masked: a text full of them would be unreadable, and would show by its gaps which they are.
 const MIN_MASKED_CHARS: usize = 4;
 /// The end of a text that was shortened.
@@ -43,6 +41,31 @@ fn find(text: &[u8], (secret, min_cut): (&str, usize)) -> Vec<Range<usize>> {
         (chars == secret.len() || is_cut && chars >= min_cut).then_some(at..at + length)
     });
     found.collect()
+}
+
+/// The characters of a secret with which a text begins, and their length in bytes. Knows what some write instead of slashes and
+/// plus signs in URLs and JSON, and instead of quotes and backslashes in JSON.
+pub(super) fn begins_with(text: &[u8], secret: &str) -> (usize, usize) {
+    let (mut chars, mut length) = (0, 0);
+    for byte in secret.bytes() {
+        let escapes: &[&str] = match byte {
+            b'/' => &[r"\/", "%2F", r"\u002f"],
+            b'+' => &["%2B", r"\u002b"],
+            b'"' => &[r#"\""#, r"\u0022"],
+            b'\\' => &[r"\\"],
+            _ => &[],
+        };
+        let rest = &text[length..];
+        let begins =
+            |escape: &&&str| rest.get(..escape.len()).is_some_and(|text| text.eq_ignore_ascii_case(escape.as_bytes()));
+        length += match escapes.iter().find(begins) {
+            Some(escape) => escape.len(),
+            None if rest.first() == Some(&byte) => 1,
+            None => break,
+        };
+        chars += 1;
+    }
+    (chars, length)
 }
 
 #[cfg(test)]
