@@ -1,19 +1,21 @@
 //! `/api/v1/webhooks/` (specification, sections 4.1 and 4.2): the calls of the REST API, and the functions that these
 //! share with the console's pages.
 
+pub(crate) mod headers;
 pub(crate) mod settings;
 
 use actix_web::{HttpResponse, http::header::LOCATION};
-use domain::{WebhookId, time_text::written};
+use domain::{HeaderChange, WebhookId, time_text::written};
 use ledger::{
-    Backlog, DeletedWebhook, NewWebhook, OwnWebhook, Page, Webhook, WebhookFilter, WebhookHealth, WebhookSettings,
+    Backlog, DeletedWebhook, NewWebhook, OwnWebhook, Page, Webhook, WebhookFilter, WebhookHeaders, WebhookHealth,
+    WebhookSettings,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use signing::SigningSecret;
 use uuid::Uuid;
 
-use self::settings::Change;
+use self::settings::{Change, Registration};
 use crate::http::{
     ApiError, Body, Caller, Checked, HandlerResult, Id, IdempotencyKey, List, Precondition, Query, Violation, cut,
     list::{Filter, truth},
@@ -50,13 +52,13 @@ pub(crate) async fn list(
 pub(crate) async fn post(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
-    Body(settings): Body<WebhookSettings>,
+    Body(new): Body<Registration>,
 ) -> HandlerResult {
     let id = match key {
         Some(key) => WebhookId::derive(caller.admin.tenant, &key),
         None => Uuid::now_v7().into(),
     };
-    let (webhook, secret) = register(&caller, id, settings).await?;
+    let (webhook, secret) = register(&caller, id, new).await?;
     let mut created = view(&webhook);
     created["signing_secret"] = secret.expose().into();
     let mut answer = HttpResponse::Created();
@@ -71,13 +73,14 @@ fn path(id: WebhookId) -> String {
 pub(crate) async fn register(
     caller: &Caller,
     id: WebhookId,
-    settings: WebhookSettings,
+    Registration { settings, headers }: Registration,
 ) -> Result<(Webhook, SigningSecret), ApiError> {
     let tenant = caller.admin.tenant;
     let signing_secret = SigningSecret::generate().map_err(ApiError::unexpected)?;
-    let secret =
-        caller.keys.seal(id, &signing_secret).map_err(|_| ApiError::unexpected("a secret could not be sealed"))?;
-    let new = NewWebhook { id, settings, secret };
+    let unsealed = |_| ApiError::unexpected("a secret could not be sealed");
+    let secret = caller.keys.seal(id, &signing_secret).map_err(unsealed)?;
+    let sealed = caller.keys.seal_headers(id, &headers).map_err(unsealed)?;
+    let new = NewWebhook { id, settings, secret, headers: WebhookHeaders { names: headers.names(), sealed } };
     let created = caller.ledger.webhook_create(&caller.admin, &new, caller.most).await;
     let webhook = created.map_err(ApiError::of_change)??;
     tracing::info!(webhook = %id, %tenant, "a webhook was registered");
@@ -119,18 +122,20 @@ pub(crate) async fn patch(
     Ok(answer(&change(&caller, id, &condition, change_members).await?))
 }
 
-/// Changes settings if the condition holds. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
+/// Changes settings and headers if the condition holds. Activation wakes the outbox relay, which publishes the held jobs at a limited rate.
 pub(crate) async fn change(
     caller: &Caller,
     id: WebhookId,
     condition: &Precondition,
-    change: impl FnOnce(&mut WebhookSettings) -> Checked<()> + Send,
+    change: impl FnOnce(&mut WebhookSettings) -> Checked<HeaderChange> + Send,
 ) -> Result<Webhook, ApiError> {
     let mut was_active = true;
-    let change = |updated_at, settings: &mut WebhookSettings| {
+    let change = |updated_at, settings: &mut WebhookSettings, headers: &WebhookHeaders| {
         condition.check(updated_at)?;
         was_active = settings.is_active;
-        change(settings).map_err(ApiError::Fields)
+        let url = settings.url.clone();
+        let change = change(settings).map_err(ApiError::Fields)?;
+        headers::changed(&caller.keys, id, headers, (&url, &settings.url), &change)
     };
     let changed = caller.ledger.webhook_change(&caller.admin, id, change).await.map_err(ApiError::of_change)?;
     let webhook = changed?.ok_or(ApiError::NotFound)?;
@@ -174,12 +179,13 @@ pub(crate) async fn cancel(caller: &Caller, id: WebhookId) -> Result<(), ApiErro
     Ok(())
 }
 
-/// A webhook without its secret (specification, section 2.1).
+/// A webhook without its secrets (specification, section 2.1).
 #[derive(Serialize)]
 struct View<'a> {
     id: WebhookId,
     #[serde(flatten)]
     settings: &'a WebhookSettings,
+    header_names: &'a [String],
     #[serde(flatten)]
     state: Value,
 }
@@ -202,5 +208,5 @@ fn view(webhook: &Webhook) -> Value {
         "is_cancelling": is_cancelling,
         "is_queued": is_queued,
     });
-    json!(View { id: webhook.id, settings: &webhook.settings, state })
+    json!(View { id: webhook.id, settings: &webhook.settings, header_names: &webhook.header_names, state })
 }

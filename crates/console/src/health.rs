@@ -171,6 +171,7 @@ pub(crate) mod tests {
                 is_active: true,
                 ..WebhookSettings::default()
             },
+            header_names: Vec::new(),
             created_at: NOW - Duration::DAY,
             updated_at: NOW - Duration::DAY,
             deleted_at: None,

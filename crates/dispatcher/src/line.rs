@@ -3,6 +3,7 @@
 mod attempt;
 mod bundle;
 mod context;
+mod echoes;
 mod hold;
 mod in_flight;
 pub(crate) mod intake;

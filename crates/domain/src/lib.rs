@@ -6,6 +6,7 @@ mod all;
 pub mod catalogue;
 #[cfg(feature = "diesel")]
 mod columns;
+mod delivery_headers;
 mod duration_bucket;
 mod end;
 mod envelope;
@@ -18,6 +19,7 @@ mod notice;
 mod outcome;
 mod post_result;
 mod progress;
+mod receiver_headers;
 mod schedule;
 mod sentinel;
 mod shortened;
@@ -32,6 +34,7 @@ pub use address::{AddressFault, RefusedAddress};
 pub use address_policy::{AddressPolicy, AddressPolicyError, HostSuffixes, Ports, RefusedHost, RefusedPort};
 #[cfg(feature = "diesel")]
 pub use columns::parse_name;
+pub use delivery_headers::{ATTEMPT_HEADER, TEST_HEADER, delivery_headers};
 pub use duration_bucket::{DurationBucket, Durations};
 pub use end::End;
 pub use envelope::envelope;
@@ -44,6 +47,10 @@ pub use notice::{Notice, NoticeType, notice_by, notice_of_key};
 pub use outcome::OutcomeClass;
 pub use post_result::PostResult;
 pub use progress::{DeliveryState, Progress, Record, Redelivered, Verdict};
+pub use receiver_headers::{
+    HeaderChange, HeaderFault, MAX_HEADERS, MAX_NAME_CHARS, MAX_VALUE_CHARS, MAX_VALUES_CHARS, ReceiverHeaders,
+    is_reserved,
+};
 pub use schedule::{RetrySchedule, ScheduleError, gap_name};
 pub use sentinel::{BrokerData, Presence};
 pub use shortened::shortened;
@@ -51,4 +58,4 @@ pub use shown::{escaped, find_hidden, indented, is_blank, is_hidden, visible};
 pub use timestamp::Timestamp;
 pub use traceparent::Traceparent;
 pub use webhook_state::WebhookState;
-pub use webhook_url::{UrlFault, WebhookUrl};
+pub use webhook_url::{UrlFault, WebhookUrl, is_same_origin};

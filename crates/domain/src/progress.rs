@@ -73,6 +73,11 @@ impl Progress {
     pub const NEW: Self =
         Self { state: DeliveryState::Pending, attempts: 0, run_base: 0, first_failed_at: None, next_attempt_at: None };
 
+    /// The number of the next attempt within this run of the schedule, from 1.
+    pub const fn next_of_run(&self) -> u16 {
+        self.attempts.saturating_sub(self.run_base) + 1
+    }
+
     /// Returns what becomes of `job` at `now`. A `redelivered` job was delivered already and not acknowledged. Its consumer
     /// may have died between recording the outcome and publishing the retry.
     pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime, schedule: &RetrySchedule) -> Verdict {

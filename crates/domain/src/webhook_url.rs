@@ -143,6 +143,12 @@ impl WebhookUrl {
     }
 }
 
+/// Returns whether two URLs have scheme, host and port in common.
+pub fn is_same_origin(one: &str, other: &str) -> bool {
+    let origin = |url: &str| Url::parse(url).map(|url| url.origin());
+    one == other || matches!((origin(one), origin(other)), (Ok(one), Ok(other)) if one == other)
+}
+
 /// Returns what stands between the two slashes and the path. `Url` corrects several typing errors there without a word,
 /// and the deliveries would go elsewhere.
 fn written_authority(text: &str) -> Result<&str, UrlFault> {

@@ -71,7 +71,7 @@ pub use recovery::{
 pub use refusal::Refusal;
 pub use schema::MigrationsSeen;
 pub use secrets::{
-    SealedSecret, SecretKeys, SecretKeysError, UnsealError,
+    SealedField, SealedHeaders, SealedSecret, SecretKeys, SecretKeysError, UnsealError,
     keys::{KeyUse, Resealed, Unopened},
 };
 pub use sessions::{CredentialHash, NewSession, Session};
@@ -82,5 +82,7 @@ pub use tenant::{
 };
 pub use webhook::{
     Backlog, NewWebhook, OwnWebhook, SETTLE_TIME, Webhook, WebhookFilter, WebhookHealth, WebhookLimits,
-    deletions::DeletedWebhook, settings::WebhookSettings,
+    deletions::DeletedWebhook,
+    headers::{NewHeaders, WebhookHeaders},
+    settings::WebhookSettings,
 };

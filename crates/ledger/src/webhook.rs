@@ -4,6 +4,7 @@ mod backlog;
 pub(crate) mod cancellation;
 mod changes;
 pub(crate) mod deletions;
+pub(crate) mod headers;
 mod ownership;
 pub(crate) mod settings;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use diesel::{pg::Pg, prelude::*, sql_types::BigInt};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{NoticeType, TenantId, WebhookId};
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -28,7 +29,7 @@ use crate::{
     secrets::SealedSecret,
     statement::sql,
     tables::{webhook_health, webhooks},
-    webhook::settings::WebhookSettings,
+    webhook::{headers::WebhookHeaders, settings::WebhookSettings},
 };
 
 /// The time after a webhook's `deleted_at` in which an ingest may still store a delivery to the webhook. `deleted_at` is the
@@ -44,6 +45,8 @@ pub struct Webhook {
     pub id: WebhookId,
     /// The settings.
     pub settings: WebhookSettings,
+    /// The names of its own headers.
+    pub header_names: Vec<String>,
     /// When it was registered.
     pub created_at: OffsetDateTime,
     /// When it was last changed. Each change has a later time.
@@ -84,6 +87,9 @@ pub struct NewWebhook {
     /// The sealed signing secret.
     #[diesel(embed)]
     pub secret: SealedSecret,
+    /// Its own headers.
+    #[diesel(embed)]
+    pub headers: WebhookHeaders,
 }
 
 /// Which of a tenant's webhooks are listed. The default: all that are not deleted.
@@ -112,6 +118,7 @@ struct StoredWebhook {
     id: WebhookId,
     #[diesel(embed)]
     settings: WebhookSettings,
+    header_names: Vec<String>,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
     deleted_at: Option<OffsetDateTime>,
@@ -142,8 +149,11 @@ impl Ledger {
             let row = (new, webhooks::tenant_id.eq(tenant));
             let insert = diesel::insert_into(webhooks::table).values(row).returning(StoredWebhook::as_returning());
             let row: StoredWebhook = insert.get_result(conn).await?;
-            let details = Value::Object(new.settings.members());
-            add_history(conn, actor, new.id, Action::Created, details).await?;
+            let mut details = new.settings.members();
+            if !new.headers.names.is_empty() {
+                details.insert("header_names".to_owned(), json!(new.headers.names));
+            }
+            add_history(conn, actor, new.id, Action::Created, Value::Object(details)).await?;
             add_notice(conn, actor, new.id, NoticeType::Created, &[]).await?;
             Ok(Ok(row.webhook(None, None)))
         })
@@ -293,11 +303,11 @@ pub(crate) async fn lock_registrations(conn: &mut AsyncPgConnection, tenant: Ten
 
 impl StoredWebhook {
     fn webhook(self, health: Option<WebhookHealth>, backlog: Option<Backlog>) -> Webhook {
-        let Self { id, settings, created_at, updated_at, deleted_at } = self;
+        let Self { id, settings, header_names, created_at, updated_at, deleted_at } = self;
         let (mut health, mut backlog) = (health.unwrap_or_default(), backlog.unwrap_or_default());
         health.failing_since = health.failing_since.filter(|_| health.failure_count > 0);
         // Nothing is attempted while it is paused.
         backlog.next_attempt_at = backlog.next_attempt_at.filter(|_| settings.is_active);
-        Webhook { id, settings, created_at, updated_at, deleted_at, health, backlog }
+        Webhook { id, settings, header_names, created_at, updated_at, deleted_at, health, backlog }
     }
 }

@@ -149,7 +149,6 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("egress.timeout", "0s", "duration"),
         ("egress.timeout", "", "duration"),
         ("egress.idle_timeout", "0s", "duration"),
-        ("egress.idle_timeout", "101years", "duration"),
         ("broker.confirm_timeout", "0ms", "duration"),
         ("shutdown.deadline", "25", "duration"),
         ("database.max_connections", "0", "number"),

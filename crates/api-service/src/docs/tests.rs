@@ -180,7 +180,11 @@ fn next(error: &ApiError) -> Option<ApiError> {
             ApiError::Headers(vec![Violation::new("Idempotency-Key", "invalid_idempotency_key", message)])
         }
         ApiError::Headers(_) => ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]),
-        ApiError::Fields(_) => ApiError::TooManyRequests(Duration::from_secs(2)),
+        ApiError::Fields(_) => {
+            let message = "must be given again, or removed: the URL leads to another scheme, host or port";
+            ApiError::HeadersRequired(vec![Violation::new("headers.Authorization", "headers_required", message)])
+        }
+        ApiError::HeadersRequired(_) => ApiError::TooManyRequests(Duration::from_secs(2)),
         ApiError::TooManyRequests(_) => ApiError::Unavailable(timeout),
         ApiError::Unavailable(_) => ApiError::Unconfirmed(timeout),
         ApiError::Unconfirmed(_) => ApiError::Crowded,
@@ -259,6 +263,9 @@ fn a_call_is_refused_as_its_session_method_path_and_content_require() {
         let mut parameters = about["parameters"].as_array().into_iter().flatten();
         if parameters.any(|parameter| resolve(&document, parameter)["in"] == "query") {
             expected.extend(["invalid_parameters", "query_too_long"]);
+        }
+        if about["operationId"] == "changeWebhook" {
+            expected.push("headers_required");
         }
         if about["requestBody"].is_object() {
             expected.extend(["malformed_json", "incomplete_body", "body_too_slow", "body_too_large"]);

@@ -188,7 +188,7 @@ pub(crate) fn from_input(input: &str) -> Cow<'_, str> {
     }
 }
 
-fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
+pub(crate) fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

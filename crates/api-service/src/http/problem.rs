@@ -123,6 +123,11 @@ pub(crate) enum ApiError {
     Headers(Vec<Violation>),
     #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
+    #[error(
+        "the webhook has headers that this change cannot keep: name in headers each that errors lists, with its value, or \
+         with null to remove it"
+    )]
+    HeadersRequired(Vec<Violation>),
     #[error("this session or key, or its organization, has made too many requests: try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("the service is unavailable at the moment, and nothing was changed: try again in a few seconds")]
@@ -200,6 +205,7 @@ impl ApiError {
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
             Self::Headers(_) => (StatusCode::BAD_REQUEST, "invalid_headers"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
+            Self::HeadersRequired(_) => (StatusCode::UNPROCESSABLE_ENTITY, "headers_required"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Unavailable(_) | Self::OfLaterVersion(_) | Self::SessionUnknown(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
@@ -212,7 +218,10 @@ impl ApiError {
 
     fn violations(&self) -> Option<&[Violation]> {
         match self {
-            Self::Parameters(violations) | Self::Headers(violations) | Self::Fields(violations) => Some(violations),
+            Self::Parameters(violations)
+            | Self::Headers(violations)
+            | Self::Fields(violations)
+            | Self::HeadersRequired(violations) => Some(violations),
             _ => None,
         }
     }

@@ -26,25 +26,25 @@ pub(super) async fn form(_: Caller, asked: PageRequest) -> HandlerResult {
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
 pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> HandlerResult {
     let number = number_of_form(&form)?;
-    let settings = match settings::registration(&*form, &caller.rules) {
-        Ok(settings) => settings,
+    let new = match settings::registration(&*form, &caller.rules) {
+        Ok(new) => new,
         Err(violations) => {
             let again = form.filled_in(violations);
             return Ok(html(StatusCode::UNPROCESSABLE_ENTITY, again.registration(&asked.frame, number)));
         }
     };
-    let mut wanted = settings.clone();
+    let (mut wanted, header_names) = (new.settings.clone(), new.headers.names());
     let id = WebhookId::from(id_of_form(&caller.admin, number));
-    match webhooks::register(&caller, id, settings).await {
+    match webhooks::register(&caller, id, new).await {
         Ok((webhook, secret)) => {
             let page = RegisteredWebhook { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
         Err(ApiError::RegisteredBefore(_)) => match webhooks::find(&caller, id).await {
-            Ok(Webhook { settings: registered, .. }) => {
+            Ok(Webhook { settings: registered, header_names: names, .. }) => {
                 wanted.is_active = registered.is_active;
                 wanted.external_id.clone_from(&registered.external_id);
-                match wanted.changes(&registered).is_empty() {
+                match wanted.changes(&registered).is_empty() && header_names == names {
                     true => Ok(done(&Paths::webhook(id), Done::Registered)),
                     false => Ok(filled_in_anew(&asked.frame, &form, &registered.name)),
                 }

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use console::{Done, Paths, SettingsPage, WebhookForm, WebhookFrame};
-use domain::WebhookId;
+use domain::{HeaderChange, WebhookId};
 use ledger::{OwnWebhook, WebhookSettings};
 
 use super::{Form, PageRequest, done, form::Edited, html, see_other};
@@ -38,7 +38,7 @@ pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: PageReq
     })
     .await
     {
-        Err(ApiError::Fields(violations)) => {
+        Err(ApiError::Fields(violations) | ApiError::HeadersRequired(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
             let page = SettingsPage { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
@@ -62,7 +62,7 @@ pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> 
 async fn switch(caller: &Caller, id: WebhookId, is_active: bool) -> Result<(), ApiError> {
     let switch = |settings: &mut WebhookSettings| {
         settings.is_active = is_active;
-        Ok(())
+        Ok(HeaderChange::default())
     };
     webhooks::change(caller, id, &Precondition::NONE, switch).await.map(|_| ())
 }

@@ -1,6 +1,6 @@
-//! Checks the settings of a webhook (specification, section 2.1): of a registration and of a change.
+//! Checks the settings of a webhook (specification, section 2.1) and its headers: of a registration and of a change.
 
-use domain::{EventType, WebhookId, WebhookUrl, find_hidden, is_blank};
+use domain::{EventType, HeaderChange, ReceiverHeaders, WebhookId, WebhookUrl, find_hidden, is_blank};
 use ledger::WebhookSettings;
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ use crate::{
         fields::{boolean, distinct, event_type, string, violation},
     },
     state::Rules,
+    webhooks::headers,
 };
 
 /// The maximum length of a description, in characters.
@@ -34,7 +35,13 @@ const READ_ONLY: [&str; 11] = [
 ];
 
 /// A registration.
-impl FromBody for WebhookSettings {
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) settings: WebhookSettings,
+    pub(crate) headers: ReceiverHeaders,
+}
+
+impl FromBody for Registration {
     fn read(members: Members, rules: &Rules) -> Checked<Self> {
         new(&members, |fields, settings| {
             read(fields, Need::Required, rules, settings);
@@ -50,34 +57,39 @@ impl FromBody for Change {
     const MEDIA_TYPES: &[&str] = &["application/json", "application/merge-patch+json"];
 
     fn read(members: Members, rules: &Rules) -> Checked<Self> {
-        change(&members, rules, None, &mut WebhookSettings::default()).map(|()| Self(members))
+        change(&members, rules, None, &mut WebhookSettings::default()).map(|_| Self(members))
     }
 }
 
-/// Reads the settings of a new webhook from a form.
-pub(crate) fn registration(form: &dyn Source, rules: &Rules) -> Checked<WebhookSettings> {
+/// Reads settings and headers of a new webhook from a form.
+pub(crate) fn registration(form: &dyn Source, rules: &Rules) -> Checked<Registration> {
     new(form, |fields, settings| read(fields, Need::Required, rules, settings))
 }
 
-fn new(source: &dyn Source, read: impl FnOnce(&mut Fields<'_>, &mut WebhookSettings)) -> Checked<WebhookSettings> {
-    let mut settings = WebhookSettings { is_active: true, ..WebhookSettings::default() };
+fn new(source: &dyn Source, read: impl FnOnce(&mut Fields<'_>, &mut WebhookSettings)) -> Checked<Registration> {
+    let settings = WebhookSettings { is_active: true, ..WebhookSettings::default() };
+    let mut new = Registration { settings, headers: ReceiverHeaders::default() };
     Fields::check(source, |fields| {
-        read(fields, &mut settings);
+        read(fields, &mut new.settings);
+        fields.set(&mut new.headers, headers::FIELD, Need::Optional, headers::registration);
         Some(())
     })?;
-    Ok(settings)
+    Ok(new)
 }
 
-/// Changes the settings whose fields are given. If the webhook's id is given, too, it has to be `id`.
+/// Changes the settings whose fields are given. If the webhook's id is given, too, it has to be `id`. Returns the change of
+/// headers.
 pub(crate) fn change(
     source: &dyn Source,
     rules: &Rules,
     id: Option<WebhookId>,
     settings: &mut WebhookSettings,
-) -> Checked<()> {
+) -> Checked<HeaderChange> {
+    let mut change = HeaderChange::default();
     Fields::check(source, |fields| {
         read(fields, Need::Optional, rules, settings);
         read_for_programs(fields, settings);
+        fields.set(&mut change, headers::FIELD, Need::Optional, headers::change);
         fields.optional("id", |field, given| match id.map(|id| id.to_string()) {
             Some(id) if string(field, given)? != id => {
                 violation(field, "other_webhook", format!("must be the id in the path, {id}, or be left out"))
@@ -86,7 +98,8 @@ pub(crate) fn change(
         });
         fields.ignore(&READ_ONLY);
         Some(())
-    })
+    })?;
+    Ok(change)
 }
 
 /// Reads the settings that no form has.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use domain::{Traceparent, Verdict, WebhookState, error_chain};
 use futures_util::FutureExt;
 use governor::DefaultDirectRateLimiter;
-use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError};
+use ledger::{Attempted, Destination, LoadedDelivery, SecretKeys, StoredBody, UnsealError};
 use time::OffsetDateTime;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -23,7 +23,7 @@ use crate::{
         speed::Timed,
     },
     line::{
-        attempt::Sender,
+        attempt::{Secrets, Sender},
         context::LineContext,
         hold::Holding,
         in_flight::UnderWay,
@@ -113,8 +113,8 @@ impl Line {
         if !job.is_usable() {
             return Err(self.count(NotAttempted::MessageLost, End::NotNeeded));
         }
-        match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
-            Ok(secret) => {
+        match self.open(&delivery.destination) {
+            Ok(secrets) => {
                 admission.begin().await;
                 if self.brake.is_on() {
                     return Err(self.count(NotAttempted::Braked, Stop::GiveBack));
@@ -127,7 +127,7 @@ impl Line {
                 let timed = admission.timed();
                 let body = with_permit(body, admission.body.take(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
-                let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
+                let attempt = pin!(self.sender.attempt(job.job(), delivery, secrets, body));
                 let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
                     timed.mark_not_made();
                     drop(timed);
@@ -214,6 +214,12 @@ impl Line {
         Ok((admission.map_err(Stop::Hold)?, turn))
     }
 
+    /// Opens the secrets of a webhook.
+    fn open(&self, of: &Destination) -> Result<Secrets, UnsealError> {
+        let signing = self.keys.open(of.webhook, &of.secret)?;
+        Ok(Secrets { signing, headers: self.keys.open_headers(of.webhook, &of.headers)? })
+    }
+
     async fn body(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Result<Bytes, Stop> {
         match &delivery.body {
             StoredBody::Here(body) => Ok(body.clone()),
@@ -232,7 +238,7 @@ impl Line {
         }
     }
 
-    /// Delays the job of a webhook whose secret does not open.
+    /// Delays the job of a webhook with a secret that does not open.
     async fn wait_for_keys(
         &self,
         job: &UnderWay,
@@ -243,7 +249,7 @@ impl Line {
         let traceparent = delivery.traceparent.as_ref().map(Traceparent::as_str);
         tracing::error!(
             %webhook, error = error_chain(error), traceparent,
-            "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
+            "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret or a webhook's headers do not open"
         );
         let accepted_at = delivery.is_new().then_some(delivery.created_at);
         self.postpone(job, NotAttempted::Sealed, delivery.progress.attempts, accepted_at).await

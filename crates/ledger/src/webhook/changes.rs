@@ -17,6 +17,7 @@ use crate::{
     webhook::{
         Webhook,
         cancellation::{END_RECOVERIES, begin_cancellation},
+        headers::{NewHeaders, WebhookHeaders},
         of,
         settings::WebhookSettings,
         shown,
@@ -27,28 +28,38 @@ use crate::{
 const LATER: &str = "greatest(now(), updated_at + interval '1 microsecond')";
 
 impl Ledger {
-    /// Changes the settings of one of the tenant's webhooks by `change`, which gets those that it has and when they were last
-    /// changed, and refuses with an `E`. When it becomes active, [`Ledger::jobs_release`] releases its held jobs. Returns `None` if there is no such webhook.
+    /// Changes one of the tenant's webhooks by `change`, which gets settings and headers as they are and when they were last
+    /// changed, returns other headers if these change, and refuses with an `E`. When the webhook becomes active,
+    /// [`Ledger::jobs_release`] releases its held jobs. Returns `None` if there is no such webhook.
     pub async fn webhook_change<E: Send>(
         &self,
         actor: &Actor,
         id: WebhookId,
-        change: impl FnOnce(OffsetDateTime, &mut WebhookSettings) -> Result<(), E> + Send,
+        change: impl FnOnce(OffsetDateTime, &mut WebhookSettings, &WebhookHeaders) -> Result<Option<NewHeaders>, E> + Send,
     ) -> Result<Result<Option<Webhook>, E>, LedgerError> {
         self.transaction("webhook_change", async |conn| {
             let one = webhooks::table.filter(of(actor.tenant).and(webhooks::id.eq(id)));
-            let before = one.select((webhooks::updated_at, WebhookSettings::as_select())).for_no_key_update();
-            let Some((updated_at, before)) = before.first(conn).await.optional()? else { return Ok(Ok(None)) };
+            let before = one.select((webhooks::updated_at, WebhookSettings::as_select(), WebhookHeaders::as_select()));
+            let before = before.for_no_key_update().first(conn).await.optional()?;
+            let Some((updated_at, before, headers)): Option<(OffsetDateTime, WebhookSettings, WebhookHeaders)> = before
+            else {
+                return Ok(Ok(None));
+            };
             let mut after = before.clone();
-            if let Err(refused) = change(updated_at, &mut after) {
-                return Ok(Err(refused));
+            let new_headers = match change(updated_at, &mut after, &headers) {
+                Ok(new_headers) => new_headers,
+                Err(refused) => return Ok(Err(refused)),
+            };
+            let mut changes = after.changes(&before);
+            if let Some(new_headers) = &new_headers {
+                changes.insert("headers".to_owned(), new_headers.details(&headers));
             }
-            let changes = after.changes(&before);
             if !changes.is_empty() {
                 let is_paused = before.is_active && !after.is_active;
                 let paused_at = is_paused.then(|| webhooks::paused_at.eq(diesel::dsl::now));
-                let row = (&after, webhooks::updated_at.eq(diesel::dsl::sql::<Timestamptz>(LATER)), paused_at);
-                diesel::update(one).set(row).execute(conn).await?;
+                let headers = new_headers.map(|new| new.headers);
+                let updated_at = webhooks::updated_at.eq(diesel::dsl::sql::<Timestamptz>(LATER));
+                diesel::update(one).set((&after, headers, updated_at, paused_at)).execute(conn).await?;
                 notify(conn, actor, id, changes, after.is_active).await?;
             }
             if after.is_active && !before.is_active {

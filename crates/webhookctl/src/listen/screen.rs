@@ -35,6 +35,21 @@ pub(super) struct Screen {
     good: AtomicU64,
 }
 
+/// A request as it is shown.
+pub(super) struct Shown<'r> {
+    pub(super) event: &'r str,
+    pub(super) delivery: &'r str,
+    pub(super) event_id: &'r str,
+    /// The number of the attempt within its run, as the service gives it.
+    pub(super) attempt: &'r str,
+    pub(super) is_test: bool,
+    /// The number of requests of the delivery that this run has received.
+    pub(super) nth: u32,
+    pub(super) own_headers: Vec<&'r str>,
+    pub(super) verdicts: &'r Verdicts,
+    pub(super) body: &'r [u8],
+}
+
 impl Screen {
     pub(super) fn new(is_full: bool) -> Self {
         Self { is_full, requests: AtomicU64::new(0), good: AtomicU64::new(0) }
@@ -72,11 +87,18 @@ impl Screen {
     }
 
     /// A delivery that has arrived, before its answer.
-    pub(super) fn arrived(&self, (event, delivery): (&str, &str), nth: u32, verdicts: &Verdicts, body: &[u8]) {
+    pub(super) fn arrived(&self, shown: &Shown<'_>) {
+        let Shown { event, delivery, event_id, attempt, is_test, nth, own_headers, verdicts, body } = shown;
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.good.fetch_add(u64::from(verdicts.are_good()), Ordering::Relaxed);
-        let mut text =
-            format!("\n{DIM}{}{DIM:#} {BOLD}{}{BOLD:#}  attempt {nth}\n  {}\n", clock(), line(event), line(delivery));
+        let test = if *is_test { "test, " } else { "" };
+        let attempt = if attempt.is_empty() { String::new() } else { format!("attempt {}, ", line(attempt)) };
+        let (clock, event) = (clock(), line(event));
+        let mut text = format!("\n{DIM}{clock}{DIM:#} {BOLD}{event}{BOLD:#}  {test}{attempt}request {nth}\n");
+        text += &format!("  {} {DIM}of event{DIM:#} {}\n", line(delivery), line(event_id));
+        if !own_headers.is_empty() {
+            text += &format!("  {DIM}with{DIM:#} {}\n", line(&own_headers.join(", ")));
+        }
         text += &verdict("X-Service-Signature", &verdicts.service);
         text += &verdict("webhook-signature", &verdicts.standard);
         text += &self.body(body);

@@ -80,6 +80,10 @@ async fn of_callers(system: &System, api: &Api) -> Problems {
 }
 
 async fn of_requests(api: &Api) -> Problems {
+    let mut with_headers = registration();
+    with_headers["headers"] = json!({"Authorization": "Bearer a"});
+    let made = api.post(LIST, &with_headers).await.json();
+    let made = format!("{LIST}{}/", made["id"].as_str().unwrap());
     let with = |query: &str| format!("{LIST}?{query}");
     vec![
         ("readWebhook", "not_found", api.get(&format!("{LIST}{}/", Uuid::nil())).await),
@@ -93,6 +97,7 @@ async fn of_requests(api: &Api) -> Problems {
             "validation_failed",
             api.post(LIST, &json!({"name": 7, "events": ["no"], "colour": 1})).await,
         ),
+        ("changeWebhook", "headers_required", api.patch(&made, &json!({"url": "https://b.example/"})).await),
         ("listWebhooks", "invalid_parameters", api.get(&with("limit=0&page=2")).await),
         ("listWebhooks", "query_too_long", api.get(&with(&"a".repeat(4097))).await),
     ]

@@ -85,6 +85,7 @@ fn shape_of(path: &str) -> Option<Shape> {
     Some(match path.replace(".data[]", "").as_str() {
         ".headers.location" => location,
         ".headers.x-request-id" | ".body.request_id" | ".body.request.headers.X-Service-Webhook-Id" => id,
+        ".body.request.headers.X-Service-Event-Id" => id,
         ".body.id" | ".body.webhook_id" | ".body.event_id" => id,
         ".body.notice_id" | ".body.details.recovery_id" => id,
         ".body.webhooks[].webhook_id" | ".body.webhooks[].delivery.id" => id,

@@ -75,6 +75,47 @@ async fn a_form_registers_once_shows_the_secret_once_and_loses_nothing_that_is_f
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_are_set_and_removed_line_by_line_and_their_values_are_on_no_page() {
+    let console = Console::open().await;
+    let admin = &console.admin;
+    let form = hidden(&admin.get("/console/register/").await.text, "form");
+    let register = async |name: &str| {
+        let headers = "Authorization%3A+Bearer+concealed%0D%0AX-B%3Aconcealed";
+        let fields = format!("form={form}&name={name}&url=https%3A%2F%2Flocalhost%2F&events=quote.closed");
+        console.post("/console/register/", &format!("{fields}&headers={headers}")).await
+    };
+    let refused = register("").await;
+    assert_eq!(refused.status, 422);
+    let fault = between(&refused.text, "id=\"headers-fault\"", "</p>");
+    assert!(fault.contains("have to be filled in again"), "{fault}");
+    let made = register("test").await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let webhook = admin.get("/api/v1/webhooks/").await.json()["data"][0].clone();
+    assert_eq!(webhook["header_names"], json!(["Authorization", "X-B"]));
+    let id = webhook["id"].as_str().unwrap();
+    let path = format!("/console/webhooks/{id}/settings/");
+    let page = admin.get(&path).await.text;
+    assert!(page.contains(r#"name="headers" value="X-B:""#), "{page}");
+    let shown = hidden(&page, "shown").replace("&quot;", "\"");
+    let change = async |url: &str, headers: &str| {
+        let fields = format!("shown={shown}&name=test&description=&url={url}&events=quote.closed&{headers}");
+        console.post(&path, &fields).await
+    };
+    let changed = change("https://localhost/", "headers=X-B%3A&headers=X-C%3A+concealed").await;
+    assert_eq!(changed.status, 303, "{}", changed.text);
+    assert_eq!(admin.webhook(id).await["header_names"], json!(["Authorization", "X-C"]));
+    let moved = change("https://localhost:8443/", "headers=X-C%3Aconcealed").await;
+    assert_eq!(moved.status, 422);
+    let fault = between(&moved.text, "id=\"headers-fault\"", "</p>");
+    assert!(fault.contains("Authorization") && fault.contains("must be given again"), "{fault}");
+    let history = admin.get(&format!("/console/webhooks/{id}/history/")).await.text;
+    assert!(history.contains("set <bdi>X-C</bdi>; removed <bdi>X-B</bdi>"), "{history}");
+    for page in [refused.text, made.text, page, moved.text, history] {
+        assert!(!page.contains("concealed"), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_history() {
     let console = Console::open().await;
     let (_, page) = console.webhook(&["quote.closed"]).await;

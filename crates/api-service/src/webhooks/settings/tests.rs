@@ -6,13 +6,13 @@ use super::*;
 const RULES: Rules = Rules { name_chars: 10, url_chars: 40, address_policy: AddressPolicy::allowing(Vec::new()) };
 
 fn read(body: &str) -> Checked<WebhookSettings> {
-    WebhookSettings::read(serde_json::from_str(body).unwrap(), &RULES)
+    Registration::read(serde_json::from_str(body).unwrap(), &RULES).map(|new| new.settings)
 }
 
 fn changed(body: &str) -> Checked<WebhookSettings> {
     let mut settings = WebhookSettings::default();
     let members: Members = serde_json::from_str(body).unwrap();
-    change(&members, &RULES, None, &mut settings).map(|()| settings)
+    change(&members, &RULES, None, &mut settings).map(|_| settings)
 }
 
 fn violations(body: &str) -> Vec<(String, &'static str)> {

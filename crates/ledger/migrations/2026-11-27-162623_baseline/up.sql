@@ -4,24 +4,28 @@
 -- event-ingest, "a relay" the outbox relay of an api-service. Retention is the leader's; an erasure is `webhookctl
 -- tenant erase`.
 
--- Registered webhooks. Administrators' requests write them (api-service), and `webhookctl keys reseal` the secret.
+-- Registered webhooks. Administrators' requests write them (api-service), and `webhookctl keys reseal` what is sealed.
 -- Read for each event (event-ingest), each attempt (dispatcher) and each page. A deleted webhook keeps its row, so
 -- that its log can be read, until retention deletes its last delivery; for an hour or two, if it never had one.
 CREATE TABLE webhooks (
-    id            uuid PRIMARY KEY,
-    tenant_id     uuid NOT NULL,
-    name          text NOT NULL,
-    description   text NOT NULL DEFAULT '', -- notes for administrators
-    external_id   text, -- what the administrators' own system calls it
-    url           text NOT NULL,
-    events        text[] NOT NULL,
-    is_active     boolean NOT NULL DEFAULT true,
-    secret_key_id text NOT NULL,
-    secret_sealed bytea NOT NULL,
-    created_at    timestamptz NOT NULL DEFAULT now(),
-    updated_at    timestamptz NOT NULL DEFAULT now(),
-    paused_at     timestamptz, -- the beginning of its latest pause; null if it was inactive from the beginning, or never
-    deleted_at    timestamptz
+    id             uuid PRIMARY KEY,
+    tenant_id      uuid NOT NULL,
+    name           text NOT NULL,
+    description    text NOT NULL DEFAULT '', -- notes for administrators
+    external_id    text, -- what the administrators' own system calls it
+    url            text NOT NULL,
+    events         text[] NOT NULL,
+    is_active      boolean NOT NULL DEFAULT true,
+    secret_key_id  text NOT NULL,
+    secret_sealed  bytea NOT NULL,
+    header_names   text[] NOT NULL DEFAULT '{}', -- its own headers
+    headers_key_id text,
+    headers_sealed bytea, -- names with values; null if there are none
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    updated_at     timestamptz NOT NULL DEFAULT now(),
+    paused_at      timestamptz, -- the beginning of its latest pause; null if it was inactive from the beginning, or never
+    deleted_at     timestamptz,
+    CHECK ((headers_sealed IS NULL) = (header_names = '{}') AND (headers_sealed IS NULL) = (headers_key_id IS NULL))
 );
 
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
