@@ -132,31 +132,33 @@ mod tests {
     }
 
     #[test]
-    fn events_of_one_id_and_millisecond_are_told_apart_by_type_and_tenant_and_judged_for_each_message() {
-        let moments = ["2026-03-01T09:30:00.1230001Z", "2026-03-01T09:30:00.1239999Z"];
+    fn events_of_one_id_are_told_apart_by_type_millisecond_and_tenant_and_judged_for_each_message() {
+        let moments = ["2026-03-01T09:30:00.1230001Z", "2026-03-01T09:30:00.1239999Z", "2026-03-01T09:30:00.124Z"];
         let messages = [
             usable(2, EventType::QuoteAccepted, moments[0]),
             usable(2, EventType::QuoteClosed, moments[0]),
             usable(2, EventType::QuoteClosed, moments[1]),
             usable(2, EventType::QuoteAccepted, moments[0]),
             usable(3, EventType::QuoteClosed, moments[0]),
+            usable(2, EventType::QuoteClosed, moments[2]),
         ];
         let plan = Plan::new(messages.iter());
         let types: Vec<_> = plan.events.iter().map(|event| event.event_type).collect();
-        assert_eq!(types, [EventType::QuoteAccepted, EventType::QuoteClosed, EventType::QuoteClosed]);
+        let closed = EventType::QuoteClosed;
+        assert_eq!(types, [EventType::QuoteAccepted, closed, closed, closed]);
         let delivery = Uuid::from_u128(4).into();
         let mut stored = Stored { deliveries: vec![(1, delivery)], unwanted: vec![0], ..Stored::default() };
         let judged = |stored: &Stored| {
             let judged = plan.judge(stored).into_iter();
             judged.map(|Judged { event, verdict }| (event, verdict.unwrap_or("left"))).collect::<Vec<_>>()
         };
-        let (unwanted, last) = ((0, "unwanted"), (2, "duplicate"));
-        assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, last]);
+        let (unwanted, others, later) = ((0, "unwanted"), (2, "duplicate"), (3, "duplicate"));
+        assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, others, later]);
         stored.skipped = std::mem::take(&mut stored.deliveries);
-        assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, last]);
+        assert_eq!(judged(&stored), [unwanted, (1, "accepted"), (1, "duplicate"), unwanted, others, later]);
         stored.skipped = vec![(2, delivery)];
-        assert_eq!(judged(&stored), [unwanted, (1, "duplicate"), (1, "duplicate"), unwanted, (2, "accepted")]);
+        assert_eq!(judged(&stored), [unwanted, (1, "duplicate"), (1, "duplicate"), unwanted, (2, "accepted"), later]);
         stored.left = vec![1];
-        assert_eq!(judged(&stored), [unwanted, (1, "left"), (1, "left"), unwanted, (2, "accepted")]);
+        assert_eq!(judged(&stored), [unwanted, (1, "left"), (1, "left"), unwanted, (2, "accepted"), later]);
     }
 }
