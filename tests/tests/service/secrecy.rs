@@ -163,7 +163,10 @@ async fn messages(system: &System) -> Vec<(String, String)> {
 /// then a message that is no event and one that is no job.
 async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     let untrusted = TestCa::new();
-    let refusing = behaviour(|one, _| Reply::status(500).body(format!("{:?}", one.headers)));
+    let refusing = behaviour(|one, _| {
+        let signature = one.header("x-service-signature").unwrap();
+        Reply::status(500).header("retry-after", signature).body(format!("{:?}", one.headers))
+    });
     let (good, failing) = (Receiver::start(&system.ca, always(200)), Receiver::start(&system.ca, refusing));
     let (strange, gone) = (Receiver::start(&untrusted, always(200)), Receiver::start(&system.ca, always(200)));
     gone.stop().await;

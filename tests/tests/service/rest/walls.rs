@@ -34,6 +34,13 @@ fn calls(
         ("readDelivery", "GET", format!("{one}deliveries/{delivery}/"), None, 200),
         ("resendDelivery", "POST", format!("{one}deliveries/{delivery}/resend/"), Some(json!({})), 202),
         ("recoverDeliveries", "POST", format!("{one}recover/"), Some(json!({"since": "2026-01-01T00:00:00Z"})), 202),
+        (
+            "recoverDeliveries",
+            "POST",
+            format!("{one}recover/"),
+            Some(json!({"since": "2026-01-01T00:00:00Z", "count_only": true})),
+            200,
+        ),
         ("readRecovery", "GET", format!("{one}recover/{recovery}/"), None, 200),
         ("readEvent", "GET", format!("/events/{event}/"), None, 200),
         ("readStats", "GET", format!("{one}stats/"), None, 200),

@@ -305,3 +305,14 @@ async fn long_bodies_have_a_quota_of_their_own_with_shares() {
 }
 
 const SLOW_FROM: Duration = Duration::from_millis(1_001);
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_has_become_slow_leaves_its_slot_to_others() {
+    let lanes = lanes(8, 8);
+    let mut tasks = JoinSet::new();
+    assert_eq!(hang(&lanes, [owner(1, 1)], &mut tasks).await, 1);
+    sleep(Duration::from_secs(2)).await;
+    let admitted = (2..10).map(|other| lanes.admit(owner(other, other), LaneKind::Main, None).now_or_never());
+    let admitted: Vec<_> = admitted.collect();
+    assert!(admitted.iter().all(|one| matches!(one, Some(Ok(admission)) if !admission.is_slow())));
+}
