@@ -266,6 +266,10 @@ mod tests {
         ] {
             assert_eq!(find_hidden(text), Some((place, hidden)), "{text:?}");
         }
+    }
+
+    #[test]
+    fn joiners_and_selectors_that_their_neighbours_need_are_not_hidden() {
         for seen in [
             "",
             "a b",

@@ -1,6 +1,6 @@
 //! Makes one attempt: signs the stored body, sends it, works out what follows, and returns the result.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use bytes::Bytes;
 use domain::{
@@ -70,12 +70,7 @@ impl Sender {
                 headers.extend(delivery_headers(id, event, event_type));
                 headers.push((ATTEMPT_HEADER, progress.next_of_run().to_string()));
                 headers.extend(is_test.then(|| (TEST_HEADER.0, TEST_HEADER.1.to_owned())));
-                headers.push((SIGNATURE_HEADER, signature.clone()));
-                if let Some(standard) = &standard {
-                    headers.push((STANDARD_ID_HEADER, id_text));
-                    headers.push((STANDARD_TIMESTAMP_HEADER, t.to_string()));
-                    headers.push((STANDARD_SIGNATURE_HEADER, standard.clone()));
-                }
+                headers.extend(signature_headers((&signature, standard.as_deref()), id_text, t));
                 self.egress.post(Post { url, headers, receiver_headers: receiver_headers.clone(), body }).await?
             }
             Err(refused) => refusal(format!("the URL {refused}"), now),
@@ -119,6 +114,22 @@ impl Sender {
         self.spans.export(event_type, destination.tenant, job.attempt, began, &attempted);
         Ok(attempted)
     }
+}
+
+/// The headers of both signatures, the standard one if it is on.
+fn signature_headers(
+    (signature, standard): (&str, Option<&str>),
+    id: String,
+    signed_at: i64,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let standard = standard.map(|standard| {
+        [
+            (STANDARD_ID_HEADER, id),
+            (STANDARD_TIMESTAMP_HEADER, signed_at.to_string()),
+            (STANDARD_SIGNATURE_HEADER, standard.to_owned()),
+        ]
+    });
+    iter::once((SIGNATURE_HEADER, signature.to_owned())).chain(standard.into_iter().flatten())
 }
 
 /// The answer for a URL that was registered, but that today's settings refuse.

@@ -158,9 +158,10 @@ impl Ledger {
                 }
             };
             let new_secret = reseal(SealedField::SigningSecret, &secret.0, &secret.1)?;
+            let headers = headers.0.zip(headers.1);
             let new_headers = match &headers {
-                (Some(key_id), Some(text)) => reseal(SealedField::Headers, key_id, text)?,
-                _ => None,
+                Some((key_id, text)) => reseal(SealedField::Headers, key_id, text)?,
+                None => None,
             };
             let count = u64::from(new_secret.is_some()) + u64::from(new_headers.is_some());
             if count > 0 {
@@ -192,16 +193,16 @@ impl Reseal {
         &mut self,
         webhook: WebhookId,
         (secret, new_secret): (Sealed, Option<Sealed>),
-        (headers, new_headers): ((Option<String>, Option<Vec<u8>>), Option<Sealed>),
+        (headers, new_headers): (Option<Sealed>, Option<Sealed>),
     ) {
         self.webhook.push(webhook.as_uuid());
         self.secret_was.push(secret.1.clone());
-        self.headers_was.push(headers.1.clone());
+        self.headers_was.push(headers.as_ref().map(|(_, text)| text.clone()));
         let (key_id, text) = new_secret.unwrap_or(secret);
         self.secret_key_id.push(key_id);
         self.secret_sealed.push(text);
-        let (key_id, text) = new_headers.unzip();
-        self.headers_key_id.push(key_id.or(headers.0));
-        self.headers_sealed.push(text.or(headers.1));
+        let (key_id, text) = new_headers.or(headers).unzip();
+        self.headers_key_id.push(key_id);
+        self.headers_sealed.push(text);
     }
 }
