@@ -20,7 +20,8 @@ const MAX_DESCRIPTION_CHARS: usize = 1_000;
 const MAX_EXTERNAL_ID_CHARS: usize = 255;
 
 /// Members of a webhook that no change changes, so that the answer of a GET is a change as well.
-const READ_ONLY: [&str; 11] = [
+const READ_ONLY: [&str; 12] = [
+    "header_names",
     "created_at",
     "updated_at",
     "deleted_at",
