@@ -251,7 +251,7 @@ impl NewRecovery {
         (most, outcomes): (i64, &[OutcomeClass]),
     ) -> QueryResult<(i64, i64)> {
         let count = sql(concat!(
-            "SELECT count(*), count(*) FILTER (WHERE is_wanted) FROM (",
+            "SELECT count(*), count(*) FILTER (WHERE is_wanted) FROM (\n",
             include_str!("recovery/find_recoverable.sql"),
             " LIMIT $5) AS found"
         ))
