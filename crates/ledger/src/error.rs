@@ -172,7 +172,7 @@ impl LedgerError {
 
     /// Returns true if another of the tenant's webhooks has the external id.
     pub fn is_external_id_taken(&self) -> bool {
-        self.constraint() == Some("webhooks_by_external_id")
+        self.constraint() == Some("one_webhook_per_external_id")
     }
 
     /// The constraint that a statement violated.

@@ -79,7 +79,7 @@ fn parameters(text: &str) -> Vec<(&'static str, &'static str)> {
     let before = [
         ("number = ", NUMBER),
         ("LIMIT ", NUMBER),
-        ("FILTER (WHERE ", WORDS),
+        ("delivery_id AS id, ", WORDS),
         ("ARRAY[", ID),
         ("state = ANY (", WORDS),
         ("state = ", WORD),

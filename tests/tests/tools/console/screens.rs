@@ -240,7 +240,7 @@ async fn what_others_wrote_is_shown_as_text() {
         let scripts =
             browser.page.find_all(fantoccini::Locator::Css("main script, main img, main b, main style")).await;
         let count = scripts.unwrap().len();
-        let expected = if path.contains("/deliveries/") { 3 } else { 0 };
+        let expected = if path.contains("/deliveries/") { 4 } else { 0 };
         assert_eq!(count, expected, "{path}: only the names of headers are bold");
     }
     browser.open(&format!("/console/webhooks/{webhook}/deliveries/{delivery}/")).await;

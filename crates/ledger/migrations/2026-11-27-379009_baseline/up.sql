@@ -29,7 +29,7 @@ CREATE TABLE webhooks (
 );
 
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
-CREATE UNIQUE INDEX webhooks_by_external_id ON webhooks (tenant_id, external_id) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX one_webhook_per_external_id ON webhooks (tenant_id, external_id) WHERE deleted_at IS NULL;
 -- Those whose deliveries an event may have. A registration counts the deleted ones of its tenant.
 CREATE INDEX webhooks_ever_by_tenant ON webhooks (tenant_id, id);
 
