@@ -15,7 +15,7 @@ use crate::{
     tables::webhooks,
     webhook::{
         Webhook,
-        cancellation::{END_RECOVERIES, begin_cancellation},
+        cancellation::{STOP_RECOVERIES, begin_cancellation},
         of,
         settings::WebhookSettings,
         shown,
@@ -64,7 +64,7 @@ impl Ledger {
             let deleted = diesel::update(one).set(gone).returning((webhooks::name, webhooks::url));
             let deleted: Option<(String, String)> = deleted.get_result(conn).await.optional()?;
             let Some((name, url)) = deleted else { return Ok(false) };
-            sql(END_RECOVERIES).bind(id.as_uuid()).execute(conn).await?;
+            sql(STOP_RECOVERIES).bind(id.as_uuid()).execute(conn).await?;
             begin_cancellation(conn, id.as_uuid(), None).await?;
             add_history(conn, actor, id, Action::Deleted, json!({"name": name, "url": url})).await?;
             add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;

@@ -173,7 +173,7 @@ async fn of_states(system: &System) -> Problems {
     let running = "INSERT INTO recoveries (id, webhook_id, since, states, cursor, leased_until)";
     let id = Uuid::now_v7();
     system.sql(&format!("{running} VALUES ('{id}', '{recovered}', now(), '{{dropped}}', '{id}', 'infinity')")).await;
-    let recover = json!({"since": "2026-01-01T00:00:00Z"});
+    let recover = json!({"from": "2026-01-01T00:00:00Z"});
     assert_eq!(paused.patch(&webhook, &json!({"is_active": false})).await.status, 200);
     vec![
         ("createWebhook", "too_many_webhooks", full.post(LIST, &registration()).await),
