@@ -165,6 +165,19 @@ mod tests {
             assert!(text.len() < 100_000, "{} bytes", text.len());
             assert!(text.contains(hidden) && text.contains(LONGEST_REASON) == (deliveries == 0), "{text}");
         }
+        for (is_paused, shown) in [(true, ">held<"), (false, ">now<")] {
+            let held = EventAtWebhook { is_paused, ..at(1, Ok(delivery.clone()), false) };
+            let event = FoundEvent {
+                event_type: EventType::QuoteClosed,
+                occurred_at: NOW,
+                received_at: NOW,
+                webhooks: vec![held],
+            };
+            let found = FoundEvents { events: vec![event], is_complete: true };
+            let page = Find { id: "0", found: SearchResult::Events(Uuid::nil().into(), found), explain: |_| "" };
+            let text = page.render(&frame("u", "t"));
+            assert!(text.contains(shown), "{text}");
+        }
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
                     form.row method="post" action=(Paths::of_webhook(id, "test")) { (token(frame)) (event_types(webhook)) button { "Send a test" } }
                     form method="post" action=(Paths::of_webhook(id, "pause")) {
                         (token(frame))
-                        button title="Nothing is sent while the webhook is paused. Waiting deliveries are kept. New events are skipped, and can be recovered afterwards." { "Pause" }
+                        button title="Nothing is sent while the webhook is paused. Waiting deliveries are kept. New events are skipped: a recovery sends them later." { "Pause" }
                     }
                 } @else {
                     (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))

@@ -87,6 +87,8 @@ fn parameters(text: &str) -> Vec<(&'static str, &'static str)> {
         ("FILTER (WHERE ", WORDS),
         ("ARRAY[", ID),
         ("w.id = ANY (", IDS),
+        ("found.id, (", WORDS),
+        ("AND (", WORDS),
         ("state = ANY (", WORDS),
         ("state = ", WORD),
         ("event_type = ", WORD),
@@ -121,7 +123,7 @@ async fn plan(system: &System, call: impl AsyncFnOnce(&Ledger)) -> String {
     );
     let text: String = system.sql(&last).await[0].get(0);
     // Comments name parameters too.
-    let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    let text = text.lines().filter_map(|line| line.split("--").next()).collect::<Vec<_>>().join("\n");
     drop(ledger);
     let session = Session::open(&system.database_url).await;
     for (setting, value) in SESSION {
