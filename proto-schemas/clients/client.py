@@ -49,7 +49,7 @@ def main(client: Client) -> None:
     assert gone.parsed.code == "not_found", gone
 
 
-# Every call sends the cookie of the administrator's session, and an answer that is not described raises an error.
-cookies = {"sessionid": environ["SESSION"]}
-with Client(base_url=environ["BASE_URL"], cookies=cookies, raise_on_unexpected_status=True) as api:
+# Every call sends the program's key, and an answer that is not described raises an error.
+headers = {"Authorization": f"Bearer {environ['KEY']}"}
+with Client(base_url=environ["BASE_URL"], headers=headers, raise_on_unexpected_status=True) as api:
     main(api)

@@ -12,11 +12,11 @@ function setting(name: string): string {
   return value;
 }
 
-// Every call sends the cookie of the administrator's session.
-const session = setting("SESSION");
-const cookie: Middleware = { onRequest: ({ request }) => request.headers.set("Cookie", `sessionid=${session}`) };
+// Every call sends the program's key.
+const key = setting("KEY");
+const keyed: Middleware = { onRequest: ({ request }) => request.headers.set("Authorization", `Bearer ${key}`) };
 const api = createClient<paths>({ baseUrl: setting("BASE_URL") });
-api.use(cookie);
+api.use(keyed);
 
 // Register a webhook for two event types. Its signing secret is shown this once.
 const body: NewWebhook = { name: "TypeScript", url: setting("URL"), events: ["quote.closed", "quote.accepted"] };

@@ -18,7 +18,7 @@ use tokio_postgres::{Client, NoTls, Transaction};
 const BATCH: i64 = 100;
 /// After so many an event that always comes back is set aside: it gets a fault.
 const TRIES: i32 = 10;
-/// How long publishing a batch may take. A connection may hang without an error.
+/// The time limit of connecting to either server, and of publishing a batch. A connection may hang without an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -78,9 +78,7 @@ impl Outbox {
     async fn relay_until_a_failure(&self, pause: &mut Duration) -> Result<(), BoxError> {
         let (mut client, connection) = timeout(PATIENCE, tokio_postgres::connect(&self.database_url, NoTls)).await??;
         tokio::spawn(connection);
-        let broker = timeout(PATIENCE, Connection::connect(&self.amqp_url, ConnectionProperties::default())).await??;
-        let channel = broker.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let (_broker, channel) = timeout(PATIENCE, self.open_channel()).await??;
         loop {
             let rows = timeout(PATIENCE, self.relay_some(&mut client, &channel)).await??;
             *pause = Duration::from_millis(100);
@@ -88,6 +86,14 @@ impl Outbox {
                 sleep(Duration::from_millis(200)).await;
             }
         }
+    }
+
+    /// Connects to the broker. The channel ends with its connection.
+    async fn open_channel(&self) -> lapin::Result<(Connection, Channel)> {
+        let broker = Connection::connect(&self.amqp_url, ConnectionProperties::default()).await?;
+        let channel = broker.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok((broker, channel))
     }
 
     /// Publishes what waits, the oldest first. Returns how many rows it dealt with.

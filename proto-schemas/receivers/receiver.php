@@ -1,8 +1,9 @@
 <?php
 // Receives deliveries and verifies X-Service-Signature. PHP's own functions are enough.
 //
-//     SIGNING_SECRET=whsec_… php -S 127.0.0.1:8000 receiver.php
+//     SIGNING_SECRET=whsec_… SEEN=/var/lib/receiver/seen php -S 127.0.0.1:8000 receiver.php
 //
+// SEEN is a folder that this user alone can write to: who can write there can have deliveries taken for processed.
 // It speaks HTTP on the loopback interface: put a server that speaks TLS in front of it.
 
 declare(strict_types=1);
@@ -51,9 +52,12 @@ function fault(string $secret, string $signature, string $body, int $now): ?stri
  */
 function once(string $delivery, string $body): bool
 {
-    $folder = getenv('SEEN') ?: sys_get_temp_dir() . '/seen-deliveries';
-    if (!is_dir($folder) && !@mkdir($folder, 0700) && !is_dir($folder)) {
-        throw new RuntimeException("no folder $folder");
+    $folder = (string) getenv('SEEN');
+    if ($folder === '' || !is_dir($folder) && !@mkdir($folder, 0700) && !is_dir($folder)) {
+        throw new RuntimeException("SEEN is missing, or is no folder: '$folder'");
+    }
+    if (fileowner($folder) !== posix_geteuid() || (fileperms($folder) & 0022) !== 0) {
+        throw new RuntimeException("others can write to $folder: chown it to this user, and chmod go-w");
     }
     $file = fopen($folder . '/' . hash('sha256', $delivery), 'c+');
     if ($file === false || !flock($file, LOCK_EX)) {

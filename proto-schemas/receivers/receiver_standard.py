@@ -46,7 +46,8 @@ class Receiver(BaseHTTPRequestHandler):
         delivery = self.headers["webhook-id"]
         try:
             Webhook(self.secret).verify(body, {name: self.headers[name] for name in names})
-        except (WebhookVerificationError, ValueError) as error:  # ValueError: what is not even a signature
+        # ValueError: what is not even a signature. RecursionError: JSON that is nested deeper than the library reads.
+        except (WebhookVerificationError, ValueError, RecursionError) as error:
             return self.answer(400, str(error))
         with self.one_at_a_time:
             if delivery in self.seen:

@@ -173,6 +173,11 @@ impl Proxy {
         }
     }
 
+    /// The number of connections until now.
+    pub fn connections(&self) -> usize {
+        self.shared.next.load(Ordering::Relaxed)
+    }
+
     /// Ends every connection. Held bytes are lost.
     pub fn cut(&self) {
         let mut cut = self.shared.cut.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ use std::{
 use broker::{Names, Topology};
 use domain::TenantId;
 use futures_util::{FutureExt, future::join_all};
-use ledger::{Ledger, LedgerConfig, NewSession, Session, SessionHash};
+use ledger::{CredentialHash, Ledger, LedgerConfig, NewSession, Session};
 use service_kit::Settings;
 use time::OffsetDateTime;
 use tokio::{
@@ -412,7 +412,7 @@ impl System {
     pub async fn session_of(&self, tenant: Uuid, user: &str, role: &str, ttl: Duration) -> Api {
         let id = Uuid::new_v4().simple().to_string();
         let session = Session { tenant: TenantId::from(tenant), user: user.to_owned(), role: role.to_owned() };
-        let new = NewSession { hash: SessionHash::of(&id), session, expires_at: OffsetDateTime::now_utc() + ttl };
+        let new = NewSession { hash: CredentialHash::of(&id), session, expires_at: OffsetDateTime::now_utc() + ttl };
         let ledger = self.ledger.clone();
         unwound(self.home.spawn(async move { ledger.session_create(&new).await }).await)
             .expect("a session can be stored");

@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use ledger::{Ledger, SecretKeys};
 use prometheus_client::registry::Registry;
-use service_kit::{Foundation, Readiness, Settings, StartError, connections, listen, settings::SessionBackEnd};
+use service_kit::{Foundation, Readiness, Settings, StartError, connections, listen};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
@@ -25,10 +25,11 @@ const OPS_PORT: u16 = 9081;
 /// How long a request's database call may hold its connection.
 pub const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How the process divides its database connections. It has at least five (three with introspection): neither an
-/// unknown session nor a slow step may take the only one of its kind.
+/// The shares of the process's database connections. It has at least five: neither an unknown session or key nor a slow
+/// step may take the only one of its kind.
 struct ConnectionShares {
     requests: usize,
+    /// For look-ups of sessions and keys.
     sessions: usize,
     background: usize,
 }
@@ -36,11 +37,7 @@ struct ConnectionShares {
 impl ConnectionShares {
     fn of(settings: &Settings) -> Self {
         let connections = settings.database.max_connections;
-        let background = (connections / 4).max(2);
-        let sessions = match settings.api.sessions {
-            SessionBackEnd::Database => (connections / 4).max(2),
-            SessionBackEnd::Introspection => 0,
-        };
+        let (background, sessions) = ((connections / 4).max(2), (connections / 4).max(2));
         Self { requests: connections.saturating_sub(sessions + background).max(1), sessions, background }
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod test_delivery;
 use std::time::Duration;
 
 use actix_web::{HttpResponse, http::header::LOCATION};
-use domain::{DeliveryId, WebhookId, time_text::written};
+use domain::{DeliveryId, TEST_HEADER, WebhookId, delivery_headers, time_text::written};
 use ledger::{Attempt, Delivery, DeliveryFilter, OwnWebhook};
 use serde_json::{Value, json};
 
@@ -49,11 +49,13 @@ pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<D
     let Detail { delivery, body, attempts } = find(&caller, webhook, id).await?;
     let mut detail = view(webhook.id(), &delivery, body.is_some());
     // Each attempt has its own signature, which is not stored.
-    let headers = json!({
-        "Content-Type": "application/json",
-        "X-Service-Webhook-Id": id,
-        "X-Service-Event": delivery.event_type,
-    });
+    let mut headers = json!({"Content-Type": "application/json"});
+    for (name, value) in delivery_headers(id, delivery.event, delivery.event_type) {
+        headers[name] = value.into();
+    }
+    if delivery.is_test {
+        headers[TEST_HEADER.0] = TEST_HEADER.1.into();
+    }
     detail["request"] =
         json!({"method": "POST", "headers": headers, "body": body.as_deref().map(String::from_utf8_lossy)});
     detail["attempt_log"] = attempts.iter().map(attempt).collect();

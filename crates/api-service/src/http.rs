@@ -7,6 +7,7 @@ pub(crate) mod fields;
 pub(crate) mod json;
 pub(crate) mod list;
 mod path;
+mod preconditions;
 pub(crate) mod problem;
 pub(crate) mod span;
 mod violation;
@@ -21,6 +22,7 @@ pub(crate) use self::{
     json::{Members, Need},
     list::{List, Parameters, Query, cut},
     path::Id,
+    preconditions::{IdempotencyKey, Precondition, tag},
     problem::{ApiError, HandlerResult},
     span::Trace,
     violation::{MAX_LISTED_VIOLATIONS, Violation},

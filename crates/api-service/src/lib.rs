@@ -6,6 +6,7 @@ mod docs;
 mod events;
 mod history;
 mod http;
+mod keys;
 mod metrics;
 mod middleware;
 mod outbox;

@@ -6,6 +6,7 @@ mod deliveries;
 mod find;
 mod form;
 mod history;
+mod keys;
 mod log_in;
 pub(crate) mod problem;
 mod recoveries;
@@ -49,6 +50,8 @@ pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
         .service(at("/").route(get().to(webhooks::list)))
         .service(at("/deleted/").route(get().to(webhooks::list_deleted)))
         .service(at("/find/").route(get().to(find::find)))
+        .service(at("/keys/").route(get().to(keys::list)).route(post().to(keys::create)))
+        .service(at("/keys/revoke/").route(post().to(keys::revoke)))
         .service(at("/logout/").route(post().to(log_in::log_out)))
         .service(at("/register/").route(get().to(register::form)).route(post().to(register::register)))
         .service(at("/webhooks/{id}/").route(get().to(deliveries::log)))

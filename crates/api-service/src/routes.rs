@@ -14,6 +14,7 @@ use crate::{
     docs::{self, Docs},
     events, history,
     http::{ApiError, get, nothing},
+    keys,
     metrics::Metrics,
     middleware::UNMATCHED_ROUTE,
     pages, recoveries,
@@ -63,8 +64,8 @@ impl Routes {
     }
 }
 
-/// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators. So the
-/// session is checked first, even on unknown paths.
+/// The specification's section 4. Everything below `/api/v1` except the documentation is for administrators and their
+/// programs. So the session or key is checked first, even on unknown paths.
 fn table(config: &mut ServiceConfig, metrics: &Metrics) {
     let at = |path, allowed| self::at(metrics, API_PATH, path, allowed);
     let v1 = web::scope(API_PATH)
@@ -97,6 +98,8 @@ fn table(config: &mut ServiceConfig, metrics: &Metrics) {
         .service(at("/webhooks/{id}/stats/", "GET, HEAD").route(get().to(stats::get)))
         .service(at("/webhooks/{id}/notices/", "GET, HEAD").route(get().to(history::list_notices)))
         .service(at("/webhooks/{id}/history/", "GET, HEAD").route(get().to(history::list)))
+        .service(at("/keys/", "GET, HEAD, POST").route(get().to(keys::list)).route(post().to(keys::post)))
+        .service(at("/keys/{id}/", "DELETE").route(delete().to(keys::delete)))
         .service(at("/event-types/", "GET, HEAD").route(get().to(events::list_types)))
         .default_service(web::to(nothing));
     let at = |path, allowed| self::at(metrics, "", path, allowed);

@@ -76,7 +76,7 @@ fn start(listener: std::net::TcpListener, routes: Routes, deadline: Duration, un
 fn give_up_after(tcp: &TcpStream, unread: Duration) {
     #[cfg(target_os = "linux")]
     if let Err(error) = SockRef::from(tcp).set_tcp_user_timeout(Some(unread)) {
-        tracing::debug!(%error, "this connection's client may be slow for ever");
+        tracing::debug!(error = domain::error_chain(&error), "this connection's client may be slow for ever");
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (tcp, unread);

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     acks::tracker::{Ack, Tracker, number_of},
     polled_once::{PolledOnce, poll_once},
-    stats::{Stats, Unacknowledged},
+    stats::Stats,
 };
 
 /// The maximum time to hand an acknowledgement to the system. The broker does not answer it.
@@ -28,7 +28,7 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Acks {
     stats: Stats,
     /// The number of messages that are delivered and not acknowledged.
-    held: Gauge,
+    pub(crate) held: Gauge,
     state: Mutex<State>,
 }
 
@@ -46,11 +46,6 @@ impl Acks {
     pub(crate) fn new(channel: Channel, stats: &Stats, held: Gauge) -> Arc<Self> {
         let state = State { channel: Some(channel), tracker: Tracker::default(), dropped: Some(Vec::new()) };
         Arc::new(Self { stats: stats.clone(), held, state: Mutex::new(state) })
-    }
-
-    /// Counts a message as unacknowledged until the count is dropped.
-    pub(crate) fn counted(&self) -> Unacknowledged {
-        Unacknowledged::count(&self.held)
     }
 
     /// Whether the channel is still open.

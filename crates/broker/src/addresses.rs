@@ -14,7 +14,8 @@ const EMPTY_VHOST: &str = "the name of the virtual host after the last / is empt
 /// At least one address.
 pub(crate) struct Addresses {
     uris: Vec<AMQPUri>,
-    hold_password: bool,
+    /// True if any of them holds a password.
+    pub(crate) hold_password: bool,
     /// Where this process begins: at random, so that many processes spread over the nodes. Their ids do not differ: in a
     /// container each is 1.
     first: usize,
@@ -63,11 +64,6 @@ impl Addresses {
     /// Each address's share of the time for a connection.
     pub(crate) fn share_of(&self, time: Duration) -> Duration {
         time / u32::try_from(self.uris.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Returns true if any of them holds a password.
-    pub(crate) const fn hold_password(&self) -> bool {
-        self.hold_password
     }
 
     /// Whether any of them is reached over TLS.
@@ -160,10 +156,10 @@ mod tests {
     #[test]
     fn a_password_in_any_address_is_noticed() {
         for list in ["amqp://u:p@a", "amqp://a,amqps://u:p%40,w@[fd00::1]/v?heartbeat=5", "amqp://:p@a"] {
-            assert!(Addresses::parse(list).unwrap().hold_password(), "{list}");
+            assert!(Addresses::parse(list).unwrap().hold_password, "{list}");
         }
         for list in ["amqp://a:5672/v:x@y", "amqp://u@a:1,amqp://u:@[fd00::1]:2/v?heartbeat=5&x=u:p@b"] {
-            assert!(!Addresses::parse(list).unwrap().hold_password(), "{list}");
+            assert!(!Addresses::parse(list).unwrap().hold_password, "{list}");
         }
     }
 

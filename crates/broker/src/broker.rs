@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use domain::error_chain;
 use lapin::{
     Channel, Connection, ConnectionProperties,
     uri::{AMQPUri, AMQPUserInfo},
@@ -46,15 +47,11 @@ pub struct Broker {
 
 /// The settings and the state that all clones of a [`Broker`] share.
 pub(crate) struct BrokerContext {
+    pub(crate) config: BrokerConfig,
     pub(crate) addresses: Addresses,
-    password_file: Option<PathBuf>,
-    tls: ClientFiles,
     /// Why the last connection was not made, if TLS or a file was the reason.
     pub(crate) tls_failure: parking_lot::Mutex<Option<Failure>>,
-    process: &'static str,
-    pub(crate) names: Names,
     pub(crate) topology: Topology,
-    pub(crate) confirm_timeout: Duration,
     pub(crate) stats: Stats,
     essential: EssentialTasks,
     /// The connection for depth queries, one at a time. It is kept, as connecting costs more than asking.
@@ -85,7 +82,7 @@ impl Broker {
     pub fn new(config: &BrokerConfig) -> Result<Self, BrokerError> {
         let addresses = Addresses::parse(&config.uri)?;
         if let Some(file) = &config.password_file {
-            if addresses.hold_password() {
+            if addresses.hold_password {
                 return Err(BrokerError::TwoPasswords);
             }
             tls::password(file)?;
@@ -96,14 +93,10 @@ impl Broker {
             false => return Err(BrokerError::NoTls),
         }
         let context = BrokerContext {
+            config: config.clone(),
             addresses,
-            password_file: config.password_file.clone(),
-            tls: config.tls.clone(),
             tls_failure: parking_lot::Mutex::default(),
-            process: config.process,
-            names: config.names.clone(),
             topology: Topology::new(&config.names, &config.gaps),
-            confirm_timeout: config.confirm_timeout,
             stats: Stats::default(),
             essential: EssentialTasks::default(),
             depths: Mutex::default(),
@@ -114,17 +107,12 @@ impl Broker {
 
     /// The names of exchanges and queues.
     pub fn names(&self) -> &Names {
-        &self.context.names
+        &self.context.config.names
     }
 
     /// All that the services declare on the broker.
     pub fn topology(&self) -> &Topology {
         &self.context.topology
-    }
-
-    /// The addresses, as they are configured.
-    pub(crate) fn uris(&self) -> impl Iterator<Item = &AMQPUri> {
-        self.context.addresses.all()
     }
 
     /// The hosts, other than this machine, that are reached without TLS.
@@ -157,13 +145,13 @@ impl Broker {
     /// # Errors
     /// [`BrokerError::File`] when the file cannot be used.
     pub fn login(&self) -> Result<(String, String), BrokerError> {
-        let login = self.uris().next().map(|uri| self.login_at(uri)).transpose()?.unwrap_or_default();
+        let login = self.context.addresses.all().next().map(|uri| self.login_at(uri)).transpose()?.unwrap_or_default();
         Ok((login.username, login.password))
     }
 
     fn login_at(&self, uri: &AMQPUri) -> Result<AMQPUserInfo, BrokerError> {
         let mut login = uri.authority.userinfo.clone();
-        if let Some(file) = &self.context.password_file {
+        if let Some(file) = &self.context.config.password_file {
             login.password = tls::password(file)?;
         }
         Ok(login)
@@ -171,14 +159,14 @@ impl Broker {
 
     /// Connects to a node within `limit`. Reads the password's file, so a password that was changed needs no restart.
     pub(crate) async fn dial(&self, uri: &AMQPUri, role: &str, limit: Duration) -> Result<Connection, BrokerError> {
-        let name = format!("{} ({role})", self.context.process);
+        let name = format!("{} ({role})", self.context.config.process);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let mut uri = uri.clone();
         uri.authority.userinfo = self.login_at(&uri)?;
         if ROLES_WITHOUT_MESSAGES.contains(&role) {
             uri.query.frame_max.get_or_insert(SMALL_FRAME_BYTES);
         }
-        dial::connect(uri, properties, &self.context.tls, limit).await
+        dial::connect(uri, properties, &self.context.config.tls, limit).await
     }
 
     /// Connects to a node, opens a channel and declares nothing.
@@ -208,6 +196,6 @@ pub(crate) async fn close(connection: &Connection) {
 /// Closes a connection on which nothing was acknowledged. Takes 750 ms at most.
 pub(crate) async fn close_unused(connection: &Connection) {
     if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, connection.close(200, "bye".into())).await {
-        tracing::debug!(%error, "the connection to the broker was gone already");
+        tracing::debug!(error = error_chain(&error), "the connection to the broker was gone already");
     }
 }

@@ -21,8 +21,12 @@ pub(crate) struct Confirms {
     answers: Vec<Option<ConfirmResult>>,
     /// The routing key of a message that the broker returned.
     returned: Option<String>,
-    /// Whether the broker confirmed or refused a message since the last `take_news`.
-    news: bool,
+    /// Set when the broker confirms or refuses a message.
+    pub(crate) has_news: bool,
+    /// True if the broker refused a message.
+    pub(crate) is_refused: bool,
+    /// True if an answer shows that the connection or the channel failed. A refusal does not.
+    pub(crate) is_faulty: bool,
 }
 
 /// Queues messages so that they are sent together. Sent one by one, each would cost a change of threads there and back.
@@ -52,7 +56,7 @@ where
     }
     waiting.reverse();
     let answers = waiting.iter().map(|_| None).collect();
-    Ok(Confirms { waiting, answers, returned: None, news: false })
+    Ok(Confirms { waiting, answers, returned: None, has_news: false, is_refused: false, is_faulty: false })
 }
 
 impl Confirms {
@@ -77,7 +81,7 @@ impl Confirms {
 
     fn note(&mut self, place: usize, confirmation: lapin::Result<Confirmation>) {
         self.waiting[place] = None;
-        self.answers[place] = Some(match confirmation {
+        let answer = match confirmation {
             Ok(Confirmation::Ack(None)) => Ok(()),
             Ok(Confirmation::Nack(None)) => Err(PublishError::Refused),
             Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned))) => {
@@ -87,25 +91,13 @@ impl Confirms {
             }
             Ok(Confirmation::NotRequested) => Err(PublishError::NotConnected),
             Err(error) => Err(error.into()),
-        });
-        self.news |= matches!(self.answers[place], Some(Ok(()) | Err(PublishError::Refused)));
-    }
-
-    /// Whether the broker confirmed or refused a message since the last call.
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
-    }
-
-    /// Whether the broker refused a message.
-    pub(crate) fn any_refused(&self) -> bool {
-        self.answers.iter().flatten().any(|answer| matches!(answer, Err(PublishError::Refused)))
-    }
-
-    /// Whether an answer shows that the connection or the channel failed. A refusal does not.
-    pub(crate) fn is_faulty(&self) -> bool {
-        let is_faulty =
-            |answer: &ConfirmResult| matches!(answer, Err(error) if !matches!(error, PublishError::Refused));
-        self.answers.iter().flatten().any(is_faulty)
+        };
+        match answer {
+            Ok(()) => self.has_news = true,
+            Err(PublishError::Refused) => (self.has_news, self.is_refused) = (true, true),
+            Err(_) => self.is_faulty = true,
+        }
+        self.answers[place] = Some(answer);
     }
 
     /// What became of each message. One without an answer has timed out after `waited`. lapin may give a returned

@@ -52,7 +52,7 @@ impl Broker {
     /// # Errors
     /// When the broker cannot be reached, or refuses.
     pub async fn bind_events(&self) -> Result<(), BrokerError> {
-        let (names, topology) = (&self.context.names, &self.context.topology);
+        let (names, topology) = (self.names(), &self.context.topology);
         self.query(async |connection, mut channel| {
             if !channel.status().connected() {
                 channel = connection.create_channel().await?;
@@ -85,19 +85,17 @@ impl Broker {
         limit: Duration,
     ) -> Result<(Connection, Channel), BrokerError> {
         let (connection, channel) = self.open(uri, role, limit).await?;
-        let events = self.context.names.events();
+        let events = self.names().events();
         let (found, channel) = find(&connection, channel, &events).await?;
-        let (connection, mut channel) = if found.is_some() {
-            (connection, channel)
-        } else {
-            let _judging = self.context.judging.lock().await;
-            self.judge((connection, channel), &events, role).await?
+        let (connection, mut channel) = match found {
+            Some(_) => (connection, channel),
+            None => self.judge((connection, channel), &events, role).await?,
         };
         if !channel.status().connected() {
             channel = connection.create_channel().await?;
         }
         if role != CONSUME_AGAIN {
-            let declared = self.context.topology.declare(&self.context.names.exchange(), &channel).await;
+            let declared = self.context.topology.declare(&self.names().exchange(), &channel).await;
             declared.map_err(BrokerError::of_declaring)?;
         }
         Ok((connection, channel))
@@ -110,6 +108,7 @@ impl Broker {
         queue: &str,
         role: &str,
     ) -> Result<(Connection, Channel), BrokerError> {
+        let _judging = self.context.judging.lock().await;
         // Another connection may have declared it meanwhile, of this process or of another one.
         let (found, channel) = find(&connection, channel, queue).await?;
         if found.is_some() {

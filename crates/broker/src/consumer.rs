@@ -67,8 +67,7 @@ pub struct Subscription {
     messages: mpsc::Receiver<Received>,
     gaps: Gaps,
     stop: CancellationToken,
-    close: CancellationToken,
-    supervisor: tokio::task::JoinHandle<()>,
+    closing: Closing,
 }
 
 /// How fast messages come: the mean gap between them, in seconds.
@@ -105,59 +104,27 @@ pub struct Closing {
 }
 
 impl Broker {
-    /// Starts to consume a lane with at most `prefetch` messages unacknowledged.
+    /// Starts to consume a queue with at most `prefetch` messages unacknowledged.
     pub fn subscribe(&self, queue: String, prefetch: Prefetch, attachment: Attachment) -> Subscription {
-        self.start_subscription(queue, prefetch, attachment, Source::Lane)
-    }
-
-    /// Starts to consume events ([`Names::events`](crate::Names::events)) with at most `prefetch` messages unacknowledged.
-    pub fn subscribe_events(&self, prefetch: Prefetch, attachment: Attachment) -> Subscription {
-        self.start_subscription(self.names().events(), prefetch, attachment, Source::Events)
-    }
-
-    fn start_subscription(
-        &self,
-        queue: String,
-        prefetch: Prefetch,
-        attachment: Attachment,
-        source: Source,
-    ) -> Subscription {
-        let (sender, messages) = mpsc::channel(usize::from(prefetch.most()));
+        let (sender, messages) = mpsc::channel(usize::from(prefetch.most));
         let (broker, stop, close) = (self.clone(), CancellationToken::new(), CancellationToken::new());
-        let held = self.context.stats.consumer(self.context.names.unprefixed(&queue), prefetch.most());
-        let worker = Worker {
-            broker,
-            queue,
-            prefetch,
-            sender,
-            attachment,
-            source,
-            held,
-            stop: stop.clone(),
-            close: close.clone(),
-        };
+        let held = self.context.stats.consumer(self.names().unprefixed(&queue), prefetch.most);
+        let worker =
+            Worker { broker, queue, prefetch, sender, attachment, held, stop: stop.clone(), close: close.clone() };
         let supervisor = self.essential().spawn("consumer", worker.supervise());
-        Subscription { messages, gaps: Gaps::new(Instant::now()), stop, close, supervisor }
+        Subscription { messages, gaps: Gaps::new(Instant::now()), stop, closing: Closing { close, supervisor } }
     }
 }
 
 impl Subscription {
-    /// Waits for a message, then takes what else has arrived, up to the limit. `None` after [`Subscription::stop`].
+    /// Waits for a message, then takes what else has arrived, up to the limit. `None` if no message can come any more.
     pub async fn next_batch(&mut self, limit: BatchLimit) -> Option<Vec<Received>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.is_empty() {
-            let mut next = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return None,
-                message = self.messages.recv() => Some(message?),
-            };
+            let mut next = Some(self.messages.recv().await?);
             let is_small = self.messages.len() + 1 < limit.messages;
             if batch.is_empty() && is_small && self.gaps.are_short(limit.linger) {
-                tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => return None,
-                    () = sleep(limit.linger) => {}
-                }
+                sleep(limit.linger).await;
             }
             while let Some(message) = next {
                 // Skips the messages of a lost connection: the broker delivers them again.
@@ -173,16 +140,11 @@ impl Subscription {
         Some(batch)
     }
 
-    /// Cancels the consumer: no further messages are delivered. Those that were can still be acknowledged.
-    pub fn stop(&self) {
-        self.stop.cancel();
-    }
-
     /// Stops, requeues the messages that are in no batch yet, and returns a handle that closes the connection. Use the
     /// handle once the last acknowledgement is sent.
     pub fn into_closing(self) -> Closing {
         self.stop.cancel();
-        Closing { close: self.close, supervisor: self.supervisor }
+        self.closing
     }
 }
 
@@ -205,19 +167,10 @@ struct Worker {
     prefetch: Prefetch,
     sender: mpsc::Sender<Received>,
     attachment: Attachment,
-    source: Source,
     /// How many messages this process holds.
     held: Gauge,
     stop: CancellationToken,
     close: CancellationToken,
-}
-
-/// Whose messages come.
-enum Source {
-    /// Jobs of this service.
-    Lane,
-    /// Events of others.
-    Events,
 }
 
 /// An attempt that reached the queue.
@@ -232,16 +185,15 @@ struct Attached {
 
 impl Worker {
     async fn supervise(self) {
-        let (mut backoff, mut early_ends) = (Backoff::default(), EarlyEnds::new(matches!(self.source, Source::Events)));
+        let is_of_events = self.queue == self.broker.names().events();
+        let (mut backoff, mut early_ends) = (Backoff::default(), EarlyEnds::new(is_of_events));
         let mut hurries = false;
         self.attachment.set(false);
         while !self.stop.is_cancelled() {
             let is_suspect = early_ends.suspect_head();
             let prefetch = if is_suspect { self.prefetch.one_first() } else { self.prefetch };
-            let attached = tokio::select! {
-                () = self.stop.cancelled() => return,
-                attached = in_time(self.attach(early_ends.role(), prefetch)) => attached,
-            };
+            let attaching = in_time(self.attach(early_ends.role(), prefetch));
+            let Some(attached) = self.stop.run_until_cancelled(attaching).await else { return };
             match attached {
                 Ok(Attached { connection, channel, consumer, began }) => {
                     let grows_at = if is_suspect { began + EARLY_END_TIME } else { began };
@@ -292,7 +244,7 @@ impl Worker {
     async fn attach(&self, role: &str, prefetch: Prefetch) -> Result<Attached, BrokerError> {
         let (connection, channel) = self.broker.connect(role).await?;
         let began = Instant::now();
-        match self.consume(&channel, CONSUMER_TAG, prefetch.few()).await {
+        match self.consume(&channel, CONSUMER_TAG, prefetch.few).await {
             Err(error) if error.is_refusal() => Err(error),
             consumer => Ok(Attached { connection, channel, consumer, began }),
         }
@@ -342,7 +294,7 @@ impl Worker {
                 Some(Ok(delivery)) => {
                     let wanted = sizes.count(delivery.data.len(), prefetch) && Instant::now() >= grows_at;
                     // Few large ones come after a suspicion, and not one: to an attachment with the usual prefetch.
-                    if !wanted && prefetch.few() < self.prefetch.few() && Instant::now() >= grows_at + EARLY_END_TIME {
+                    if !wanted && prefetch.few < self.prefetch.few && Instant::now() >= grows_at + EARLY_END_TIME {
                         return None;
                     }
                     last = delivery.delivery_tag;

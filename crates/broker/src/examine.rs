@@ -62,7 +62,7 @@ impl Broker {
     /// Tries every address at once, each for `patience`. Returns how they answer, and an examiner at the first of them
     /// that lets us in. Each of its steps takes `patience` at most.
     pub async fn examine(&self, patience: Duration) -> (Vec<NodeSeen>, Option<Examiner>) {
-        let tries = join_all(self.uris().map(|uri| async move {
+        let tries = join_all(self.context.addresses.all().map(|uri| async move {
             let opened = timeout(patience, self.dial(uri, "examine", patience)).await;
             (uri, opened.unwrap_or(Err(BrokerError::Timeout(patience))))
         }));
@@ -86,7 +86,7 @@ impl Broker {
 
     /// The virtual host.
     pub fn vhost(&self) -> String {
-        self.uris().next().map(|uri| uri.vhost.clone()).unwrap_or_default()
+        self.context.addresses.all().next().map(|uri| uri.vhost.clone()).unwrap_or_default()
     }
 }
 

@@ -120,7 +120,11 @@ impl Received {
             is_of_bulk: headers.is_some_and(|headers| headers.contains_key(BULK_HEADER)),
             content_encoding: delivery.properties.content_encoding().as_ref().map(ToString::to_string),
             traceparent: headers.and_then(traceparent),
-            acker: Acker { acks: Some(Arc::clone(acks)), tag: delivery.delivery_tag, _held: acks.counted() },
+            acker: Acker {
+                acks: Some(Arc::clone(acks)),
+                tag: delivery.delivery_tag,
+                _held: Unacknowledged::count(&acks.held),
+            },
             body: delivery.data,
         }
     }
@@ -170,13 +174,9 @@ pub struct Acker {
 }
 
 impl Acker {
-    /// Tells the broker that the message's effect is durable. If the connection is gone, the broker hands the message
-    /// out again. This is counted, and is no error of the caller's.
-    pub async fn ack(self) {
-        Self::ack_all(vec![self]).await;
-    }
-
-    /// Acknowledges many messages in as few frames as possible. Acknowledgements that cannot be sent time out together.
+    /// Tells the broker that the effects of messages are durable, in as few frames as possible. If a connection is gone, the
+    /// broker delivers its messages again. This is counted, and is no error of the caller's. Acknowledgements that cannot be
+    /// sent time out together.
     pub async fn ack_all(mut ackers: Vec<Self>) {
         // The list is short: only a rebuilt connection adds a channel.
         let mut channels: Vec<(Arc<Acks>, Vec<u64>)> = Vec::new();

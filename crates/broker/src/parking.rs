@@ -80,17 +80,6 @@ fn text(value: &AMQPValue) -> Option<String> {
 }
 
 impl Broker {
-    /// The number of ready messages of a queue.
-    ///
-    /// # Errors
-    /// When the broker cannot be reached or has no such queue.
-    pub async fn parked_ready(&self, queue: &str) -> Result<u32, BrokerError> {
-        let (connection, channel) = answered(self.connect("read")).await?;
-        let ready = present(&channel, queue).await?;
-        close_unused(&connection).await;
-        Ok(ready)
-    }
-
     /// Shows up to `most` messages of a queue, in order, and leaves them there.
     ///
     /// # Errors
@@ -157,7 +146,7 @@ impl Broker {
             let received = Received::new(message.delivery, &acks);
             let outgoing = Outgoing { routing_key: to(&received.body), body: received.body, ..Default::default() };
             publisher.publish(&[outgoing.traced(received.traceparent.as_ref())]).await?;
-            received.acker.ack().await;
+            Acker::ack_all(vec![received.acker]).await;
             taken += 1;
         }
         crate::broker::close(&connection).await;

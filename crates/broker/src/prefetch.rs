@@ -4,8 +4,10 @@
 /// sizes are unknown, and more while the last ones were small.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetch {
-    few: u16,
-    most: u16,
+    /// The number that the first consumer receives, of any size.
+    pub(crate) few: u16,
+    /// The maximum of messages that may be unacknowledged.
+    pub(crate) most: u16,
 }
 
 /// The prefetch while sizes are unknown: a message may have any size that the broker takes.
@@ -30,16 +32,6 @@ impl Prefetch {
     /// The same maximum, and one message for the first consumer.
     pub(crate) const fn one_first(self) -> Self {
         Self { few: 1, ..self }
-    }
-
-    /// The number that the first consumer receives, of any size.
-    pub(crate) const fn few(self) -> u16 {
-        self.few
-    }
-
-    /// The maximum of messages that may be unacknowledged.
-    pub(crate) const fn most(self) -> u16 {
-        self.most
     }
 
     /// The number that the second consumer receives while they are small.
@@ -110,6 +102,6 @@ mod tests {
     fn a_number_that_is_the_same_for_every_size_never_grows() {
         let mut sizes = Sizes::default();
         assert!((0..1000).all(|_| !sizes.count(1, Prefetch::of(128))));
-        assert_eq!((Prefetch::of(0).few(), Prefetch::of_small(2).few(), PREFETCH.few()), (1, 2, 4));
+        assert_eq!((Prefetch::of(0).few, Prefetch::of_small(2).few, PREFETCH.few), (1, 2, 4));
     }
 }

@@ -91,7 +91,7 @@ impl Publisher {
     /// Says which messages the broker is not known to have. A missing confirm is waited for as long as
     /// [`crate::BrokerConfig::confirm_timeout`] says.
     pub async fn publish<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.confirm_timeout).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.config.confirm_timeout).await
     }
 
     /// The same for a caller that no lease limits. It waits ten times as long for a missing confirm, while the
@@ -101,7 +101,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_patiently<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.confirm_timeout * 10).await
+        self.publish_within(messages, WINDOW_MESSAGES, self.broker.context.config.confirm_timeout * 10).await
     }
 
     /// The same for very many messages: more of them are in flight at a time. It needs a publisher of its own.
@@ -109,7 +109,7 @@ impl Publisher {
     /// # Errors
     /// Says which messages the broker is not known to have.
     pub async fn publish_bulk<M: Borrow<Outgoing>>(&self, messages: &[M]) -> Result<(), Unconfirmed> {
-        self.publish_within(messages, BULK_WINDOW_MESSAGES, self.broker.context.confirm_timeout * 10).await
+        self.publish_within(messages, BULK_WINDOW_MESSAGES, self.broker.context.config.confirm_timeout * 10).await
     }
 
     async fn publish_within<M: Borrow<Outgoing>>(
@@ -177,7 +177,7 @@ impl Publisher {
 
     /// Publishes messages together and returns what became of each.
     async fn publish_window(&self, window: &[&Outgoing], patience: Duration) -> Vec<ConfirmResult> {
-        let timeout = self.broker.context.confirm_timeout;
+        let timeout = self.broker.context.config.confirm_timeout;
         let (began, mut watched) = (Instant::now(), self.established.clone());
         let established = match timeout_at(began + timeout, watched.wait_for(Option::is_some)).await {
             Ok(Ok(established)) => established.clone(),
@@ -229,13 +229,13 @@ impl Established {
 
     /// Notes what the answers say about the connection.
     fn note(&self, confirms: &mut Confirms) {
-        if confirms.take_news() {
+        if std::mem::take(&mut confirms.has_news) {
             self.answers();
         }
-        if confirms.any_refused() {
+        if confirms.is_refused {
             self.refused.store(true, Ordering::Relaxed);
         }
-        if confirms.is_faulty() {
+        if confirms.is_faulty {
             self.suspect();
         }
     }

@@ -1,6 +1,6 @@
 //! One delivery: what happened, and what was sent.
 
-use domain::{DeliveryState, indented, visible};
+use domain::{ATTEMPT_HEADER, DeliveryState, TEST_HEADER, delivery_headers, indented, visible};
 use ledger::{Attempt, Delivery};
 use maud::{Markup, html};
 
@@ -196,7 +196,7 @@ impl DeliveryDetails {
                     "POST " (url.as_deref().unwrap_or("(the webhook's URL)")) "\n"
                     @for (name, value) in self.headers() { b { (name) } ": " (value) "\n" }
                 }
-                p.note { "Each attempt has its own signature: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept." }
+                p.note { "Each attempt has also its number of this run in " code { (ATTEMPT_HEADER) } " and its own signature: " code { "X-Service-Signature" } " and the headers of Standard Webhooks are not kept. The webhook's own headers are never shown." }
                 @match &self.body {
                     Some(body) => (self.sent(body)),
                     None => p.note { "The body has expired: it is no longer kept, so the delivery cannot be sent again." },
@@ -219,12 +219,12 @@ impl DeliveryDetails {
         }
     }
 
-    fn headers(&self) -> [(&'static str, String); 3] {
-        [
-            ("Content-Type", "application/json".to_owned()),
-            ("X-Service-Webhook-Id", self.delivery.id.to_string()),
-            ("X-Service-Event", self.delivery.event_type.to_string()),
-        ]
+    fn headers(&self) -> Vec<(&'static str, String)> {
+        let Delivery { id, event, event_type, is_test, .. } = self.delivery;
+        let mut headers = vec![("Content-Type", "application/json".to_owned())];
+        headers.extend(delivery_headers(id, event, event_type));
+        headers.extend(is_test.then(|| (TEST_HEADER.0, TEST_HEADER.1.to_owned())));
+        headers
     }
 
     fn curl(&self, body: &str) -> String {

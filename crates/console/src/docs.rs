@@ -97,7 +97,8 @@ impl<'a> ApiReference<'a> {
 
     fn overview(&self) -> Markup {
         let info = &self.document["info"];
-        let session = &self.document["components"]["securitySchemes"]["session"];
+        let schemes = &self.document["components"]["securitySchemes"];
+        let (session, key) = (&schemes["session"], &schemes["key"]);
         let refused = &self.document["components"]["responses"]["405.method_not_allowed"];
         let base = self.base();
         html! {
@@ -113,7 +114,8 @@ impl<'a> ApiReference<'a> {
                 p { a href=(self.address(&slug(tag))) { (str(&tag["name"])) } ": " (inline(str(&tag["description"]))) }
             }
             h2 { "Authentication" }
-            p { "Cookie " code { (str(&session["name"])) } ". " (inline(str(&session["description"]))) }
+            p { "Programs: " code { "Authorization: Bearer wk_…" } ". " (inline(str(&key["description"]))) }
+            p { "Administrators: the cookie " code { (str(&session["name"])) } ". " (inline(str(&session["description"]))) }
             h2 { "Methods that a path does not take" }
             table.answers { (self.answer("405", refused)) }
             (self.posts())

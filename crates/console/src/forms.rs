@@ -7,6 +7,8 @@ use ledger::WebhookSettings;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::text::foreign;
+
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldFault {
@@ -17,10 +19,19 @@ pub struct FieldFault {
 }
 
 impl FieldFault {
+    /// The name of the header with this fault, or a word for all of them, and the message.
+    fn of_header(&self) -> Option<(&str, &str)> {
+        let name = match self.field.strip_prefix(HEADERS)? {
+            "" => "Headers",
+            rest => rest.strip_prefix('.')?,
+        };
+        Some((name, &self.message))
+    }
+
     /// What is wrong with a field or one of its elements.
     pub(crate) fn of<'a>(faults: &'a [Self], field: &'a str) -> impl Iterator<Item = &'a str> {
         let is_of = move |fault: &&Self| {
-            fault.field == field || fault.field.strip_prefix(field).is_some_and(|rest| rest.starts_with('['))
+            fault.field == field || fault.field.strip_prefix(field).is_some_and(|rest| rest.starts_with(['[', '.']))
         };
         faults.iter().filter(is_of).map(|fault| fault.message.as_str())
     }
@@ -36,12 +47,14 @@ pub struct WebhookForm {
 }
 
 /// The fields, in their order.
-const FIELD_NAMES: [&str; 4] = ["name", "description", "url", "events"];
+const FIELD_NAMES: [&str; 5] = ["name", "description", "url", "events", HEADERS];
+const HEADERS: &str = "headers";
 
 impl WebhookForm {
-    /// The form of a webhook with these settings. A setting that is on or off has a form of its own.
+    /// The form of a webhook with these settings. It has not all of them: activity has a form of its own.
     pub fn of(settings: &WebhookSettings) -> Self {
-        let texts = settings.members().into_iter().filter_map(|(name, value)| match value {
+        let members = settings.members().into_iter().filter(|(name, _)| FIELD_NAMES.contains(&name.as_str()));
+        let texts = members.filter_map(|(name, value)| match value {
             Value::String(text) => Some((name, vec![text])),
             Value::Array(values) => Some((name, values.iter().filter_map(Value::as_str).map(str::to_owned).collect())),
             _ => None,
@@ -49,11 +62,11 @@ impl WebhookForm {
         Self { texts: texts.collect(), faults: Vec::new() }
     }
 
-    fn texts_of(&self, field: &str) -> &[String] {
+    pub(crate) fn texts_of(&self, field: &str) -> &[String] {
         self.texts.get(field).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn faults_of<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
         FieldFault::of(&self.faults, field)
     }
 
@@ -63,13 +76,42 @@ impl WebhookForm {
         html! { @for fault in self.faults.iter().filter(is_other) { p.fault role="alert" { (fault.field) " " (fault.message) } } }
     }
 
-    /// The fields.
-    pub(crate) fn fields(&self) -> Markup {
+    /// The fields, for a webhook with these headers of its own.
+    pub(crate) fn fields(&self, header_names: &[String]) -> Markup {
         html! {
             (self.text("name", "Name", "For people: say which system receives.", Some("text")))
             (self.text("description", "Description", "Optional. Whom to ask, say, and what the receiver does with the events.", None))
             (self.text("url", "URL", "Events are sent here by POST. It begins with https:// and the internet can reach it.", Some("url")))
             (self.event_types())
+            (self.headers(header_names))
+        }
+    }
+
+    /// The webhook's own headers. Their values are never shown.
+    fn headers(&self, names: &[String]) -> Markup {
+        let faults: Vec<_> = self.faults.iter().filter_map(|fault| fault.of_header()).collect();
+        let invalid = (!faults.is_empty()).then_some("true");
+        html! {
+            details.field open[!faults.is_empty()] {
+                summary { "Advanced" }
+                label for=(HEADERS) { "Headers" }
+                p.hint #headers-hint {
+                    "Optional. Each request carries them, for example for a gateway in front of the receiver. A line for each: "
+                    code { "Authorization: Bearer …" } ". Values are kept sealed and never shown."
+                    @if !names.is_empty() { " A line with the name of a present header replaces its value. Another host in the URL needs all of them again." }
+                }
+                @if !names.is_empty() {
+                    fieldset.events {
+                        legend { "Present headers" }
+                        @for name in names {
+                            div.choice { label { input type="checkbox" name=(HEADERS) value={ (name) ":" }; span { "Remove " code { (foreign(name)) } } } }
+                        }
+                    }
+                }
+                textarea id=(HEADERS) name=(HEADERS) rows="3" autocomplete="off" spellcheck="false" aria-describedby="headers-hint headers-fault"
+                    aria-invalid=[invalid] autofocus[self.first_faulty() == Some(HEADERS)] {}
+                p.fault #headers-fault { @for (header, message) in faults { (foreign(header)) " " (message) ". " } }
+            }
         }
     }
 
@@ -79,7 +121,7 @@ impl WebhookForm {
     }
 
     /// A text of one line, of the kind that browsers know. Without a kind: one of several lines, which may be empty.
-    fn text(&self, field: &str, label: &str, hint: &str, kind: Option<&str>) -> Markup {
+    pub(crate) fn text(&self, field: &str, label: &str, hint: &str, kind: Option<&str>) -> Markup {
         let faults: Vec<_> = self.faults_of(field).collect();
         let value = self.texts_of(field).first().map_or("", String::as_str);
         let (described, invalid) = (format!("{field}-hint {field}-fault"), (!faults.is_empty()).then_some("true"));
@@ -136,12 +178,18 @@ mod tests {
             texts: BTreeMap::from(
                 [("name", "<b>\"x\""), ("events", "quote.closed")].map(|(name, text)| (name.into(), vec![text.into()])),
             ),
-            faults: vec![fault("name", "is <bad>"), fault("events[1]", "is unknown"), fault("", "the body is odd")],
+            faults: vec![
+                fault("name", "is <bad>"),
+                fault("events[1]", "is unknown"),
+                fault("headers.X-A", "must have a value"),
+                fault("", "the body is odd"),
+            ],
         };
-        let fields = form.fields().into_string();
+        let fields = form.fields(&[]).into_string();
         assert!(fields.contains(r#"value="&lt;b&gt;&quot;x&quot;""#), "{fields}");
         assert!(fields.contains(r#"id="name-fault">Name is &lt;bad&gt;. </p>"#), "{fields}");
         assert!(fields.contains(r#"id="events-fault">Events is unknown. </p>"#), "{fields}");
+        assert!(fields.contains("<bdi>X-A</bdi> must have a value. </p>"), "{fields}");
         assert!(fields.contains(r#"value="quote.closed" checked"#), "{fields}");
         assert_eq!(fields.matches(" checked").count(), 1);
         assert!(form.others().into_string().contains("the body is odd"));

@@ -179,8 +179,10 @@ pub(crate) mod tests {
                 is_active: true,
                 ..WebhookSettings::default()
             },
+            header_names: Vec::new(),
             created_at: NOW - Duration::DAY,
             updated_at: NOW - Duration::DAY,
+            deleted_at: None,
             health: WebhookHealth { last_success_at: Some(NOW - Duration::seconds(12)), ..WebhookHealth::default() },
             backlog: Backlog::default(),
             latest: None,

@@ -168,6 +168,7 @@ fn label(name: &str) -> String {
         "delivery_id" => "Delivery".to_owned(),
         "recovery_id" => "Recovery".to_owned(),
         "is_active" => "Active".to_owned(),
+        "header_names" => "Headers".to_owned(),
         other => {
             let mut letters = other.chars();
             let first = letters.next().map(|first| first.to_ascii_uppercase());
@@ -194,6 +195,11 @@ fn shown(value: &Value) -> Markup {
         }
         Value::Object(members) if members.contains_key("from") && members.contains_key("to") => {
             html! { (shown(&members["from"])) " → " (shown(&members["to"])) }
+        }
+        Value::Object(members) if members.contains_key("set") && members.contains_key("removed") => {
+            let lists = [("set", &members["set"]), ("removed", &members["removed"])];
+            let lists = lists.into_iter().filter(|(_, names)| names.as_array().is_some_and(|names| !names.is_empty()));
+            html! { @for (place, (act, names)) in lists.enumerate() { @if place > 0 { "; " } (act) " " (shown(names)) } }
         }
         other => foreign(&other.to_string()),
     }

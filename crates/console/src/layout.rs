@@ -71,6 +71,10 @@ pub enum Done {
     Registered,
     /// A recovery was not begun, as another one is under way.
     Another,
+    /// A form that creates a key came twice.
+    KeyCreated,
+    /// A key was revoked.
+    KeyRevoked,
 }
 
 impl Done {
@@ -81,7 +85,7 @@ impl Done {
 
     /// Returns true if it is not what was asked for.
     const fn is_warning(self) -> bool {
-        matches!(self, Self::Registered | Self::Another)
+        matches!(self, Self::Registered | Self::Another | Self::KeyCreated)
     }
 
     const fn message(self) -> &'static str {
@@ -99,6 +103,10 @@ impl Done {
             Self::Another => {
                 "This recovery is already running, so yours did not begin. Wait until it has finished, then count again."
             }
+            Self::KeyCreated => {
+                "This form has already created a key, which cannot be shown again. If you did not see the key, revoke it and create another one."
+            }
+            Self::KeyRevoked => "Revoked. The service refuses this key from now on.",
         }
     }
 }

@@ -16,6 +16,9 @@ impl Paths {
     /// The deleted webhooks.
     pub const DELETED: &str = "/console/deleted/";
 
+    /// The keys of programs.
+    pub const KEYS: &str = "/console/keys/";
+
     /// One webhook.
     pub fn webhook(id: WebhookId) -> String {
         format!("/console/webhooks/{id}/")

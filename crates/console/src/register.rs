@@ -20,7 +20,7 @@ impl WebhookForm {
                 (token(frame))
                 input type="hidden" name="form" value=(form);
                 (self.others())
-                (self.fields())
+                (self.fields(&[]))
                 div.actions { button.primary { "Register" } a href=(Paths::HOME) { "Cancel" } }
             }
         };

@@ -31,12 +31,12 @@ impl SettingsPage {
         let webhook = &self.webhook;
         let content = html! {
             section {
-                h2 { "Name, description, URL and events" }
+                h2 { "Name, description, URL, events and headers" }
                 form.stack method="post" action=(Paths::of_webhook(webhook.id, "settings")) {
                     (token(frame))
                     input type="hidden" name="shown" value=(json!(self.shown));
                     (self.form.others())
-                    (self.form.fields())
+                    (self.form.fields(&webhook.header_names))
                     div.actions { button.primary { "Save" } }
                 }
             }

@@ -41,7 +41,7 @@ impl Webhooks {
         let total: u64 = self.by_health.iter().map(|(_, count)| count).sum();
         let content = html! {
             @if total == 0 { (empty()) } @else { (self.list(frame, total)) }
-            p.note { a href=(Paths::DELETED) { "Deleted webhooks" } }
+            p.note { a href=(Paths::DELETED) { "Deleted webhooks" } " · " a href=(Paths::KEYS) { "Keys for programs" } }
         };
         layout::page(frame, "Webhooks", &[], &content)
     }

@@ -130,8 +130,7 @@ async fn consume(
     while let Some(set_again) = shutdown.run_until_cancelled(braked.off()).await {
         let mut subscription = subscribe();
         let working = async {
-            loop {
-                let Some(batch) = subscription.next_batch(limit).await else { break };
+            while let Some(batch) = subscription.next_batch(limit).await {
                 Box::pin(intake.take(kind, batch)).await;
             }
         };

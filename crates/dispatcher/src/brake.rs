@@ -80,9 +80,7 @@ pub(crate) struct Brake {
     state: Braked,
     /// With a connection of its own: an order counts also while jobs wait for connections.
     orders: Ledger,
-    ledger: Ledger,
     database: DatabaseWatch,
-    shown: Brakes,
     pages: Pages,
     failures: Mutex<Failures>,
     /// Its name in the ledger.
@@ -92,19 +90,11 @@ pub(crate) struct Brake {
 }
 
 impl Brake {
-    pub(crate) fn new(
-        state: Braked,
-        (orders, ledger): (Ledger, Ledger),
-        database: DatabaseWatch,
-        shown: Brakes,
-        pages: Pages,
-    ) -> Arc<Self> {
+    pub(crate) fn new(state: Braked, orders: Ledger, database: DatabaseWatch, pages: Pages) -> Arc<Self> {
         Arc::new(Self {
             state,
             orders,
-            ledger,
             database,
-            shown,
             pages,
             failures: Mutex::new(Failures::new(Instant::now())),
             holder: Uuid::new_v4().to_string(),
@@ -157,7 +147,7 @@ impl Brake {
     /// Those of the webhooks whose receivers were well before the last answer to an attempt.
     async fn well(&self, webhooks: &[WebhookId]) -> Result<Vec<WebhookId>, LedgerError> {
         let failing_from = self.database.now() - self.failures.lock().last_answer().elapsed() - OUTAGE_ONSET;
-        self.ledger.receivers_well(webhooks, failing_from).await
+        self.pages.ledger.receivers_well(webhooks, failing_from).await
     }
 
     /// Sets the brake when neither attempts nor a page of receivers are answered, until a page is.
@@ -279,7 +269,7 @@ impl Brake {
             state.reasons[place] = is_on;
             // In the order of the changes.
             if changed {
-                self.shown.set(reason, is_on);
+                self.pages.shown.set(reason, is_on);
             }
             changed
         });

@@ -3,6 +3,7 @@
 mod attempt;
 mod bundle;
 mod context;
+mod echoes;
 mod hold;
 mod in_flight;
 pub(crate) mod intake;
@@ -82,7 +83,7 @@ pub(crate) fn start(
         address_policy: settings.egress.address_policy(),
         shown: metrics.brakes.clone(),
     };
-    let brake = Brake::new(braked, (orders, ledger.clone()), database.clone(), metrics.brakes.clone(), pages);
+    let brake = Brake::new(braked, orders, database.clone(), pages);
     let line = Line {
         brake,
         lanes: Arc::new(Lanes::new(dispatcher)),

@@ -4,20 +4,33 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Refuses every address that is not globally reachable, unless it is in a network that the operator allows.
+/// Refuses every address in a network that the operator denies, and every address that is not globally reachable, unless it
+/// is in a network that the operator allows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AllowedNetworks {
-    allowed: Vec<IpNet>,
+pub(crate) struct Networks {
+    pub(crate) denied: Vec<IpNet>,
+    pub(crate) allowed: Vec<IpNet>,
 }
 
 /// The egress policy refuses this address.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{address} is not a public address ({kind})")]
+#[error("{address} is {fault}")]
 pub struct RefusedAddress {
     /// The address.
     pub address: IpAddr,
-    /// What kind of address it is.
-    pub kind: &'static str,
+    /// The reason.
+    pub fault: AddressFault,
+}
+
+/// The reason why an address is refused, in words for the webhook's administrator.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum AddressFault {
+    /// In a network that the operator denies.
+    #[error("denied: deliveries to this address are not allowed")]
+    Denied,
+    /// Not globally reachable, with the kind of address.
+    #[error("not a public address ({0})")]
+    NotPublic(&'static str),
 }
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
@@ -88,19 +101,19 @@ const fn is_isatap(address: Ipv6Addr) -> bool {
     matches!((segments[4], segments[5]), (0 | 0x200, 0x5efe))
 }
 
-impl AllowedNetworks {
-    /// Public addresses, and those of the given networks.
-    pub(crate) const fn allowing(networks: Vec<IpNet>) -> Self {
-        Self { allowed: networks }
-    }
-
+impl Networks {
     /// Checks if a delivery may be sent to the address. That of a NAT64 gateway is judged by the IPv4 address in it,
-    /// also by the allowed networks: a network that contains the gateway opens nothing private behind it.
+    /// also by the allowed networks: a network that contains the gateway opens nothing private behind it. A denied network
+    /// closes its addresses in every form: behind a gateway, and mapped into IPv6.
     ///
     /// # Errors
-    /// [`RefusedAddress`], with the kind of address that it is.
+    /// [`RefusedAddress`], with the reason.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         let judged = behind_nat64(address);
+        let forms = [address, judged, address.to_canonical()];
+        if self.denied.iter().any(|network| forms.iter().any(|form| network.contains(form))) {
+            return Err(RefusedAddress { address, fault: AddressFault::Denied });
+        }
         if self.allowed.iter().any(|network| network.contains(&judged)) {
             return Ok(());
         }
@@ -112,7 +125,8 @@ impl AllowedNetworks {
                 named.or((!GLOBAL_V6.contains(&v6)).then_some("reserved"))
             }
         };
-        kind.map_or(Ok(()), |kind| Err(RefusedAddress { address, kind }))
+        let fault = kind.map(AddressFault::NotPublic);
+        fault.map_or(Ok(()), |fault| Err(RefusedAddress { address, fault }))
     }
 }
 
@@ -120,13 +134,22 @@ impl AllowedNetworks {
 mod tests {
     use super::*;
 
-    fn kind(policy: &AllowedNetworks, address: &str) -> Option<&'static str> {
-        policy.check(address.parse().unwrap()).err().map(|refused| refused.kind)
+    fn networks(denied: &[&str], allowed: &[&str]) -> Networks {
+        let [denied, allowed] =
+            [denied, allowed].map(|networks| networks.iter().map(|one| one.parse().unwrap()).collect());
+        Networks { denied, allowed }
+    }
+
+    fn kind(policy: &Networks, address: &str) -> Option<&'static str> {
+        policy.check(address.parse().unwrap()).err().map(|refused| match refused.fault {
+            AddressFault::Denied => "denied",
+            AddressFault::NotPublic(kind) => kind,
+        })
     }
 
     #[test]
     fn what_is_not_globally_reachable_is_refused() {
-        let policy = AllowedNetworks::default();
+        let policy = Networks::default();
         for (address, expected) in [
             ("0.0.0.0", "this network"),
             ("10.1.2.3", "private"),
@@ -180,7 +203,7 @@ mod tests {
 
     #[test]
     fn public_addresses_and_allowed_networks_pass() {
-        let policy = AllowedNetworks::allowing(vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+        let policy = networks(&[], &["127.0.0.0/8", "::1/128"]);
         for address in
             ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00:1450::1", "127.0.0.1", "127.9.9.9", "::1"]
         {
@@ -192,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_nat64_address_is_judged_by_the_ipv4_address_in_it() {
-        let policy = AllowedNetworks::allowing(vec!["64:ff9b::/32".parse().unwrap(), "10.1.0.0/16".parse().unwrap()]);
+        let policy = networks(&[], &["64:ff9b::/32", "10.1.0.0/16"]);
         for (address, expected) in [
             ("64:ff9b::8.8.8.8", None),
             ("64:ff9b::10.1.2.3", None),
@@ -202,6 +225,29 @@ mod tests {
         ] {
             assert_eq!(kind(&policy, address), expected, "{address}");
         }
-        assert_eq!(kind(&AllowedNetworks::default(), "64:ff9b::8.8.8.8"), None);
+        assert_eq!(kind(&Networks::default(), "64:ff9b::8.8.8.8"), None);
+    }
+
+    #[test]
+    fn a_denied_network_is_closed_in_every_form_whatever_is_allowed() {
+        let denied = ["8.8.8.0/24", "10.1.0.0/16", "2606:4700::/32", "64:ff9b::9.9.9.0/120"];
+        let policy = networks(&denied, &["10.0.0.0/8", "::ffff:0:0/96", "2606::/16", "64:ff9b::/96"]);
+        for address in [
+            "8.8.8.8",
+            "64:ff9b::8.8.8.8",
+            "::ffff:8.8.8.8",
+            "10.1.2.3",
+            "64:ff9b::10.1.2.3",
+            "::ffff:10.1.2.3",
+            "2606:4700::1111",
+            "64:ff9b::9.9.9.9",
+        ] {
+            assert_eq!(kind(&policy, address), Some("denied"), "{address}");
+        }
+        for address in ["8.8.9.8", "10.2.0.1", "64:ff9b::10.2.0.1", "::ffff:10.2.0.1", "2606:4701::1", "9.9.9.9"] {
+            assert_eq!(kind(&policy, address), None, "{address}");
+        }
+        let refused = policy.check("8.8.8.8".parse().unwrap()).unwrap_err().to_string();
+        assert_eq!(refused, "8.8.8.8 is denied: deliveries to this address are not allowed");
     }
 }

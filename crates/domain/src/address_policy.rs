@@ -5,13 +5,13 @@ use std::{net::IpAddr, ops::RangeInclusive, str::FromStr};
 use ipnet::IpNet;
 use url::Host;
 
-use crate::address::{AllowedNetworks, RefusedAddress};
+use crate::address::{Networks, RefusedAddress};
 
 /// The addresses, ports and hosts that deliveries may go to. The default is every port
 /// of every host with a globally reachable address.
 #[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
-    addresses: AllowedNetworks,
+    networks: Networks,
     ports: Ports,
     denied: HostSuffixes,
 }
@@ -69,10 +69,16 @@ impl AddressPolicy {
     /// Allows the given networks in addition to the public addresses.
     pub const fn allowing(networks: Vec<IpNet>) -> Self {
         Self {
-            addresses: AllowedNetworks::allowing(networks),
+            networks: Networks { denied: Vec::new(), allowed: networks },
             ports: Ports(Vec::new()),
             denied: HostSuffixes(Vec::new()),
         }
+    }
+
+    /// Denies every address of these networks, also one that is allowed.
+    #[must_use]
+    pub fn without_networks(self, denied: Vec<IpNet>) -> Self {
+        Self { networks: Networks { denied, ..self.networks }, ..self }
     }
 
     /// The same, but only to these ports.
@@ -90,14 +96,14 @@ impl AddressPolicy {
     /// Whether a delivery may be sent to the address.
     ///
     /// # Errors
-    /// [`RefusedAddress`], with the kind of address that it is.
+    /// [`RefusedAddress`], with the reason.
     pub fn check_address(&self, address: IpAddr) -> Result<(), RefusedAddress> {
-        self.addresses.check(address)
+        self.networks.check(address)
     }
 
     /// Returns whether an address is public: a delivery may be sent to it without any allowed network.
     pub fn is_public(address: IpAddr) -> bool {
-        AllowedNetworks::default().check(address).is_ok()
+        Networks::default().check(address).is_ok()
     }
 
     /// Whether a delivery may be sent to the port.

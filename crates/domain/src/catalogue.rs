@@ -5,73 +5,37 @@
 
 use crate::EventType;
 
+/// The text of this kind about an event type: a file.
+macro_rules! text {
+    ($event_type:ident, $kind:literal) => {
+        match $event_type {
+            EventType::QuoteClosed => include_str!(concat!("catalogue/quote.closed.", $kind)),
+            EventType::QuoteAccepted => include_str!(concat!("catalogue/quote.accepted.", $kind)),
+            EventType::QuoteCancelled => include_str!(concat!("catalogue/quote.cancelled.", $kind)),
+            EventType::DeliveryNoteCreated => include_str!(concat!("catalogue/delivery_note.created.", $kind)),
+            EventType::DeliveryNoteMarkedDelivered => {
+                include_str!(concat!("catalogue/delivery_note.marked_delivered.", $kind))
+            }
+            EventType::StockReceiptCompleted => include_str!(concat!("catalogue/stock_receipt.completed.", $kind)),
+            EventType::ReturnNoteCreated => include_str!(concat!("catalogue/return_note.created.", $kind)),
+        }
+        .trim_ascii()
+    };
+}
+
 /// When the event fires and what its `data` holds, in a paragraph of plain text.
 pub const fn description(event_type: EventType) -> &'static str {
-    match event_type {
-        EventType::QuoteClosed => {
-            "A quote was closed: finalized and sent to the client. The data holds the quote's id and number, the client, \
-             the line items and the totals at the time of closing. The fields are not fixed: more may be added at any \
-             time, so a receiver must tolerate members that it does not know."
-        }
-        EventType::QuoteAccepted => {
-            "A client accepted a quote through the customer portal. The data may hold the quote's id and number, the \
-             client, the line items, the totals, and who accepted and when. The fields are not fixed: more may be added \
-             at any time, so a receiver must tolerate members that it does not know."
-        }
-        EventType::QuoteCancelled => {
-            "A quote was cancelled. The data may hold the quote's id and number, the client, the line items, the totals, \
-             and when and why it was cancelled. The fields are not fixed: more may be added at any time, so a receiver \
-             must tolerate members that it does not know."
-        }
-        EventType::DeliveryNoteCreated => {
-            "A delivery note was created. The data holds the delivery note's id, its items and its status, and may hold \
-             the recipient and the address. The fields are not fixed: more may be added at any time, so a receiver must \
-             tolerate members that it does not know."
-        }
-        EventType::DeliveryNoteMarkedDelivered => {
-            "A delivery note was marked as delivered. The data holds the delivery note's id, its items and its status, \
-             and may hold when the goods arrived and who took them. The fields are not fixed: more may be added at any \
-             time, so a receiver must tolerate members that it does not know."
-        }
-        EventType::StockReceiptCompleted => {
-            "A stock receipt was completed: goods from a supplier are in stock. The data may hold the stock receipt's id, \
-             the supplier, and the items with their quantities and places. The fields are not fixed: more may be added \
-             at any time, so a receiver must tolerate members that it does not know."
-        }
-        EventType::ReturnNoteCreated => {
-            "A return note was created: a client sends goods back. The data may hold the return note's id, the delivery \
-             note that it refers to, and the items with their quantities and reasons. The fields are not fixed: more may \
-             be added at any time, so a receiver must tolerate members that it does not know."
-        }
-    }
+    text!(event_type, "description.txt")
 }
 
 /// A JSON Schema (draft 2020-12) of `data`, as JSON text. It allows further members.
 pub const fn schema(event_type: EventType) -> &'static str {
-    match event_type {
-        EventType::QuoteClosed => include_str!("catalogue/quote.closed.schema.json"),
-        EventType::QuoteAccepted => include_str!("catalogue/quote.accepted.schema.json"),
-        EventType::QuoteCancelled => include_str!("catalogue/quote.cancelled.schema.json"),
-        EventType::DeliveryNoteCreated => include_str!("catalogue/delivery_note.created.schema.json"),
-        EventType::DeliveryNoteMarkedDelivered => include_str!("catalogue/delivery_note.marked_delivered.schema.json"),
-        EventType::StockReceiptCompleted => include_str!("catalogue/stock_receipt.completed.schema.json"),
-        EventType::ReturnNoteCreated => include_str!("catalogue/return_note.created.schema.json"),
-    }
-    .trim_ascii()
+    text!(event_type, "schema.json")
 }
 
 /// A realistic sample of `data`, as the JSON text of an object.
 pub const fn sample(event_type: EventType) -> &'static str {
-    match event_type {
-        EventType::QuoteClosed => include_str!("catalogue/quote.closed.sample.json"),
-        EventType::QuoteAccepted => include_str!("catalogue/quote.accepted.sample.json"),
-        EventType::QuoteCancelled => include_str!("catalogue/quote.cancelled.sample.json"),
-        EventType::DeliveryNoteCreated => include_str!("catalogue/delivery_note.created.sample.json"),
-        EventType::DeliveryNoteMarkedDelivered => include_str!("catalogue/delivery_note.marked_delivered.sample.json"),
-        EventType::StockReceiptCompleted => include_str!("catalogue/stock_receipt.completed.sample.json"),
-        EventType::ReturnNoteCreated => include_str!("catalogue/return_note.created.sample.json"),
-    }
-    .trim_ascii()
+    text!(event_type, "sample.json")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use diesel::{
 };
 use uuid::Uuid;
 
-use crate::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, TenantId, WebhookId};
+use crate::{DeliveryId, DeliveryState, EventId, EventType, KeyId, OutcomeClass, TenantId, WebhookId};
 
 macro_rules! ids {
     ($($id:ty),+ $(,)?) => { $(
@@ -49,5 +49,5 @@ pub fn parse_name<T: FromStr<Err: Error + Send + Sync + 'static>>(name: &PgValue
     Ok(std::str::from_utf8(name.as_bytes())?.parse()?)
 }
 
-ids!(DeliveryId, EventId, TenantId, WebhookId);
+ids!(DeliveryId, EventId, KeyId, TenantId, WebhookId);
 names!(DeliveryState, EventType, OutcomeClass);

@@ -1,6 +1,6 @@
 //! A business event as an upstream service published it (crates/README.md, events).
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -204,11 +204,7 @@ fn invalid(member: &'static str, fault: &str) -> Rejection {
     Rejection::Invalid { member, fault: fault.to_owned() }
 }
 
-fn member<T>(name: &'static str, raw: Option<&RawValue>) -> Result<T, Rejection>
-where
-    T: std::str::FromStr,
-    T::Err: ToString,
-{
+fn member<T: FromStr<Err: ToString>>(name: &'static str, raw: Option<&RawValue>) -> Result<T, Rejection> {
     let raw = raw.ok_or_else(|| missing(name))?;
     let text: String = serde_json::from_str(raw.get()).map_err(|_| invalid(name, "not a string"))?;
     text.parse().map_err(|fault: T::Err| invalid(name, &brief(&fault.to_string())))

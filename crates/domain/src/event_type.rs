@@ -1,12 +1,29 @@
 //! The seven event types (specification, section 6).
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use strum::{Display, EnumString, IntoStaticStr};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+
+use crate::all::all;
 
 /// What happened in the tenant's account. There are exactly seven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Display, EnumString, IntoStaticStr)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    Serialize,
+    VariantArray,
+)]
 #[cfg_attr(feature = "diesel", derive(diesel::expression::AsExpression, diesel::deserialize::FromSqlRow))]
 #[cfg_attr(feature = "diesel", diesel(sql_type = diesel::sql_types::Text))]
+#[serde(into = "&'static str")]
 #[strum(parse_err_fn = unknown, parse_err_ty = UnknownEventType)]
 pub enum EventType {
     /// A quote is closed (finalized and sent to the client).
@@ -34,15 +51,7 @@ pub enum EventType {
 
 impl EventType {
     /// All seven, in the specification's order.
-    pub const ALL: [Self; 7] = [
-        Self::QuoteClosed,
-        Self::QuoteAccepted,
-        Self::QuoteCancelled,
-        Self::DeliveryNoteCreated,
-        Self::DeliveryNoteMarkedDelivered,
-        Self::StockReceiptCompleted,
-        Self::ReturnNoteCreated,
-    ];
+    pub const ALL: [Self; 7] = all(Self::VARIANTS);
 
     /// The dot-delimited name in every message, which is also the routing key.
     pub fn as_str(self) -> &'static str {
@@ -59,12 +68,6 @@ pub struct UnknownEventType(pub String);
 
 fn unknown(name: &str) -> UnknownEventType {
     UnknownEventType(name.to_owned())
-}
-
-impl Serialize for EventType {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
 }
 
 impl<'de> Deserialize<'de> for EventType {

@@ -56,6 +56,10 @@ id!(
     TenantId
 );
 id!(
+    /// A key by which a program calls the API. It is no secret: the key itself is another text.
+    KeyId
+);
+id!(
     /// A business event, as its publisher named it.
     EventId
 );
@@ -63,6 +67,17 @@ id!(
     /// One event on its way to one webhook: `X-Service-Webhook-Id` (specification, section 4.4).
     DeliveryId
 );
+
+impl WebhookId {
+    /// The id of the webhook that a tenant registers with a key of its own. It is a `UUIDv8` of bits of SHA-256(tenant id ‖
+    /// key), so nobody can choose the id of another tenant's webhook.
+    pub fn derive(tenant: TenantId, key: &str) -> Self {
+        let hash = digest(&SHA256, &[tenant.0.as_bytes(), key.as_bytes()].concat());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.as_ref()[..16]);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+}
 
 impl DeliveryId {
     /// The id of the delivery of an event to a webhook. It is deterministic, so deliveries are idempotent: the same

@@ -11,9 +11,10 @@ const ONE_JOB_VERSION: u16 = 1;
 const SEVERAL_JOBS_VERSION: u16 = 2;
 
 /// "Make attempt number `attempt` of this delivery."
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Job {
     /// Which delivery.
+    #[serde(rename = "delivery_id")]
     pub delivery: DeliveryId,
     /// Which attempt, from 1.
     pub attempt: u16,
@@ -44,19 +45,13 @@ impl JobError {
 struct One {
     v: u16,
     #[serde(flatten)]
-    job: Reference,
+    job: Job,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Several {
     v: u16,
-    jobs: Vec<Reference>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Reference {
-    delivery_id: DeliveryId,
-    attempt: u16,
+    jobs: Vec<Job>,
 }
 
 #[derive(Deserialize)]
@@ -73,16 +68,14 @@ impl Job {
 
     /// The bytes of a message that holds this job.
     pub fn to_bytes(self) -> Vec<u8> {
-        bytes(&One { v: ONE_JOB_VERSION, job: self.into() })
+        bytes(&One { v: ONE_JOB_VERSION, job: self })
     }
 
     /// The bytes of a message that holds these jobs, at least one.
     pub fn many_to_bytes(jobs: &[Self]) -> Vec<u8> {
         match jobs {
             [job] => job.to_bytes(),
-            jobs => {
-                bytes(&Several { v: SEVERAL_JOBS_VERSION, jobs: jobs.iter().copied().map(Reference::from).collect() })
-            }
+            jobs => bytes(&Several { v: SEVERAL_JOBS_VERSION, jobs: jobs.to_vec() }),
         }
     }
 
@@ -92,26 +85,14 @@ impl Job {
     /// [`JobError`] when it holds no job, or is of another version.
     pub fn parse(message: &[u8]) -> Result<Vec<Self>, JobError> {
         let jobs = match read::<Version>(message)?.v {
-            ONE_JOB_VERSION => return Ok(vec![read::<Reference>(message)?.into()]),
+            ONE_JOB_VERSION => return Ok(vec![read(message)?]),
             SEVERAL_JOBS_VERSION => read::<Several>(message)?.jobs,
             other => return Err(JobError::UnknownVersion(other)),
         };
         if jobs.is_empty() {
             return Err(JobError::Malformed(serde::de::Error::custom("no jobs")));
         }
-        Ok(jobs.into_iter().map(Self::from).collect())
-    }
-}
-
-impl From<Job> for Reference {
-    fn from(Job { delivery, attempt }: Job) -> Self {
-        Self { delivery_id: delivery, attempt }
-    }
-}
-
-impl From<Reference> for Job {
-    fn from(Reference { delivery_id, attempt }: Reference) -> Self {
-        Self { delivery: delivery_id, attempt }
+        Ok(jobs)
     }
 }
 

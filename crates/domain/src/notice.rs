@@ -1,15 +1,16 @@
-//! Notices: what the business application is notified of, so that it can notify the administrators of webhooks.
+//! Notices: what the business application is notified of, so that it can notify the administrators of a tenant.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
-use strum::{Display, EnumString, IntoStaticStr};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{DeliveryId, TenantId, WebhookId, time_text, visible};
+use crate::{DeliveryId, KeyId, TenantId, WebhookId, all::all, time_text, visible};
 
 /// What a notice is about; also its routing key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr, Serialize, VariantArray)]
+#[serde(into = "&'static str")]
 pub enum NoticeType {
     /// Attempts have failed for long, and none has succeeded.
     #[strum(serialize = "webhook.failing")]
@@ -38,31 +39,21 @@ pub enum NoticeType {
     /// It has been paused, or slow, for so long that its held deliveries are about to be cancelled.
     #[strum(serialize = "webhook.expiring")]
     Expiring,
+    /// A user created a key.
+    #[strum(serialize = "key.created")]
+    KeyCreated,
+    /// A user revoked a key.
+    #[strum(serialize = "key.revoked")]
+    KeyRevoked,
 }
 
 impl NoticeType {
     /// Every type.
-    pub const ALL: [Self; 9] = [
-        Self::Failing,
-        Self::Dropping,
-        Self::Recovered,
-        Self::Created,
-        Self::Changed,
-        Self::Paused,
-        Self::Activated,
-        Self::Deleted,
-        Self::Expiring,
-    ];
+    pub const ALL: [Self; 11] = all(Self::VARIANTS);
 
     /// The name in the ledger, in messages and in the API.
     pub fn as_str(self) -> &'static str {
         self.into()
-    }
-}
-
-impl Serialize for NoticeType {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -79,10 +70,10 @@ pub struct Notice {
     pub created_at: OffsetDateTime,
     /// The tenant.
     pub tenant_id: TenantId,
-    /// The webhook.
-    pub webhook_id: WebhookId,
+    /// The webhook, unless the notice is about a key.
+    pub webhook_id: Option<WebhookId>,
     /// The webhook's name.
-    pub webhook_name: String,
+    pub webhook_name: Option<String>,
     /// One or two sentences for people.
     pub summary: String,
     /// What the type has beside these.
@@ -96,12 +87,12 @@ impl Notice {
         notice_type: NoticeType,
         created_at: OffsetDateTime,
         tenant_id: TenantId,
-        webhook_id: WebhookId,
-        webhook_name: String,
+        webhook_id: Option<WebhookId>,
+        webhook_name: Option<String>,
         details: Value,
     ) -> Self {
         let details = shown(notice_type, webhook_id, details);
-        let summary = visible(&summary(notice_type, &webhook_name, &details));
+        let summary = visible(&summary(notice_type, webhook_name.as_deref().unwrap_or_default(), &details));
         Self { notice_id, notice_type, created_at, tenant_id, webhook_id, webhook_name, summary, details }
     }
 
@@ -112,9 +103,9 @@ impl Notice {
 }
 
 /// The ledger's details. Of a recovered webhook, also the request that sends again what was dropped.
-fn shown(notice_type: NoticeType, webhook: WebhookId, mut details: Value) -> Value {
+fn shown(notice_type: NoticeType, webhook: Option<WebhookId>, mut details: Value) -> Value {
     if notice_type == NoticeType::Recovered
-        && let Some(details) = details.as_object_mut()
+        && let (Some(webhook), Some(details)) = (webhook, details.as_object_mut())
     {
         let first = details.remove("first_dropped");
         let first = first.and_then(|id| id.as_str()?.parse::<DeliveryId>().ok());
@@ -179,6 +170,15 @@ fn summary(notice_type: NoticeType, name: &str, details: &Value) -> String {
                 text("cancelled_after"),
             )
         }
+        NoticeType::KeyCreated => {
+            let until = details["expires_at"].as_str().map(|at| format!(" until {at}")).unwrap_or_default();
+            format!(
+                "{user} created the key \"{}\". A program can manage your webhooks with it{until}. If you do not know this \
+                 key, revoke it.",
+                text("key_name"),
+            )
+        }
+        NoticeType::KeyRevoked => format!("{user} revoked the key \"{}\".", text("key_name")),
     }
 }
 
@@ -191,6 +191,12 @@ pub fn notice_by(user: &str, changed: &[&str]) -> Value {
     Value::Object(details)
 }
 
+/// The details of what a user did to a key.
+pub fn notice_of_key(user: &str, key: KeyId, name: &str, expires_at: Option<OffsetDateTime>) -> Value {
+    let expires_at = expires_at.and_then(time_text::written);
+    json!({"user": user, "key_id": key, "key_name": name, "expires_at": expires_at})
+}
+
 #[cfg(test)]
 mod tests {
     use time::macros::datetime;
@@ -200,7 +206,13 @@ mod tests {
     fn notice(notice_type: NoticeType, details: Value) -> Notice {
         let created_at = datetime!(2026-03-01 09:30 UTC);
         let (tenant, webhook) = (Uuid::from_u128(2).into(), Uuid::from_u128(3).into());
-        Notice::new(Uuid::from_u128(1), notice_type, created_at, tenant, webhook, "orders".into(), details)
+        Notice::new(Uuid::from_u128(1), notice_type, created_at, tenant, Some(webhook), Some("orders".into()), details)
+    }
+
+    fn notice_about_key(notice_type: NoticeType, expires_at: Option<OffsetDateTime>) -> Notice {
+        let details = notice_of_key("u-1", Uuid::from_u128(4).into(), "ERP sync", expires_at);
+        let (id, tenant) = (Uuid::from_u128(1), Uuid::from_u128(2).into());
+        Notice::new(id, notice_type, datetime!(2026-03-01 09:30 UTC), tenant, None, None, details)
     }
 
     #[test]
@@ -277,6 +289,38 @@ mod tests {
     fn a_summary_shows_what_is_hidden_in_the_texts_of_others() {
         let summary = notice(NoticeType::Paused, notice_by("ad\u{202e}nim\u{200b}", &[])).summary;
         assert_eq!(summary, "ad⟨U+202E⟩nim⟨U+200B⟩ paused the webhook \"orders\".");
+    }
+
+    #[test]
+    fn a_notice_about_a_key_names_the_key_and_no_webhook() {
+        let until = Some(datetime!(2027-03-01 09:30 UTC));
+        for (notice_type, expires_at, words) in [
+            (
+                NoticeType::KeyCreated,
+                None,
+                "u-1 created the key \"ERP sync\". A program can manage your webhooks with it. If you do not know this key, \
+                 revoke it.",
+            ),
+            (
+                NoticeType::KeyCreated,
+                until,
+                "u-1 created the key \"ERP sync\". A program can manage your webhooks with it until \
+                 2027-03-01T09:30:00.000000Z. If you do not know this key, revoke it.",
+            ),
+            (NoticeType::KeyRevoked, until, "u-1 revoked the key \"ERP sync\"."),
+        ] {
+            assert_eq!(notice_about_key(notice_type, expires_at).summary, words);
+        }
+        let message: Value =
+            serde_json::from_slice(&notice_about_key(NoticeType::KeyRevoked, until).to_bytes()).unwrap();
+        assert_eq!((&message["webhook_id"], &message["webhook_name"]), (&Value::Null, &Value::Null));
+        let expected = json!({
+            "user": "u-1",
+            "key_id": "00000000-0000-0000-0000-000000000004",
+            "key_name": "ERP sync",
+            "expires_at": "2027-03-01T09:30:00.000000Z",
+        });
+        assert_eq!(message["details"], expected);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The outcome class of an attempt (specification, sections 3, 7 and 8).
 
-use strum::{Display, EnumString, IntoStaticStr};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+
+use crate::all::all;
 
 /// Why an attempt succeeded or failed. A closed set, fit for a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr, VariantArray)]
 #[cfg_attr(feature = "diesel", derive(diesel::expression::AsExpression, diesel::deserialize::FromSqlRow))]
 #[cfg_attr(feature = "diesel", diesel(sql_type = diesel::sql_types::Text))]
 #[strum(serialize_all = "snake_case")]
@@ -28,16 +30,7 @@ pub enum OutcomeClass {
 
 impl OutcomeClass {
     /// Every class, for metrics and checks.
-    pub const ALL: [Self; 8] = [
-        Self::Success,
-        Self::Status,
-        Self::Timeout,
-        Self::Connect,
-        Self::Dns,
-        Self::Tls,
-        Self::RefusedAddress,
-        Self::Protocol,
-    ];
+    pub const ALL: [Self; 8] = all(Self::VARIANTS);
 
     /// The name that the ledger, the metrics and the API use.
     pub fn as_str(self) -> &'static str {

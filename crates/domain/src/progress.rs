@@ -1,12 +1,12 @@
 //! How far a delivery has come, and what a job or an outcome means for it (crates/README.md, invariants 3 and 4).
 
-use strum::{Display, EnumString, IntoStaticStr};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use time::OffsetDateTime;
 
-use crate::{Job, OutcomeClass, RetrySchedule};
+use crate::{Job, OutcomeClass, RetrySchedule, all::all};
 
 /// The state of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, EnumString, IntoStaticStr, VariantArray)]
 #[cfg_attr(feature = "diesel", derive(diesel::expression::AsExpression, diesel::deserialize::FromSqlRow))]
 #[cfg_attr(feature = "diesel", diesel(sql_type = diesel::sql_types::Text))]
 #[strum(serialize_all = "snake_case")]
@@ -27,8 +27,7 @@ pub enum DeliveryState {
 
 impl DeliveryState {
     /// Every state.
-    pub const ALL: [Self; 6] =
-        [Self::Pending, Self::Retrying, Self::Succeeded, Self::Dropped, Self::Cancelled, Self::Skipped];
+    pub const ALL: [Self; 6] = all(Self::VARIANTS);
 
     /// The name in the ledger and in the API.
     pub fn as_str(self) -> &'static str {
@@ -74,6 +73,11 @@ impl Progress {
     pub const NEW: Self =
         Self { state: DeliveryState::Pending, attempts: 0, run_base: 0, first_failed_at: None, next_attempt_at: None };
 
+    /// The number of the next attempt within this run of the schedule, from 1.
+    pub const fn next_of_run(&self) -> u16 {
+        self.attempts.saturating_sub(self.run_base) + 1
+    }
+
     /// Returns what becomes of `job` at `now`. A `redelivered` job was delivered already and not acknowledged. Its consumer
     /// may have died between recording the outcome and publishing the retry.
     pub fn judge(&self, job: Job, redelivered: Redelivered, now: OffsetDateTime, schedule: &RetrySchedule) -> Verdict {
@@ -108,78 +112,6 @@ impl Progress {
         let state = if next_attempt_at.is_some() { DeliveryState::Retrying } else { DeliveryState::Dropped };
         Self { state, attempts, first_failed_at: Some(first_failed_at), next_attempt_at, ..*self }
     }
-
-    /// The row after an attempt was recorded of which [`Progress::after_attempt`] says `made`, or `None` if the row does
-    /// not expect the attempt. A delivery that was cancelled meanwhile stays cancelled, unless the attempt succeeded. One
-    /// that was resent meanwhile waits for its new run, which begins after this attempt.
-    #[must_use]
-    pub fn recorded(&self, made: &Self) -> Option<Self> {
-        if self.attempts + 1 != made.attempts {
-            return None;
-        }
-        let (is_same_run, is_cancelled) = (self.run_base == made.run_base, self.state == DeliveryState::Cancelled);
-        let takes_state = is_same_run && (!is_cancelled || made.state == DeliveryState::Succeeded);
-        let takes_due = is_same_run && !is_cancelled;
-        Some(Self {
-            attempts: made.attempts,
-            state: if takes_state { made.state } else { self.state },
-            run_base: if is_same_run { self.run_base } else { made.attempts },
-            first_failed_at: if is_same_run { made.first_failed_at } else { self.first_failed_at },
-            next_attempt_at: if takes_due { made.next_attempt_at } else { self.next_attempt_at },
-        })
-    }
-
-    /// The row after a request to send the delivery again, or `None` if a run has begun that was not attempted yet.
-    #[must_use]
-    pub fn resent(&self, now: OffsetDateTime) -> Option<Self> {
-        let fresh = Self { attempts: self.attempts, run_base: self.attempts, next_attempt_at: Some(now), ..Self::NEW };
-        (self.state != DeliveryState::Pending).then_some(fresh)
-    }
-
-    /// The row after a cancellation, or `None` if the delivery does not wait.
-    #[must_use]
-    pub fn cancelled(&self) -> Option<Self> {
-        let cancelled = Self { state: DeliveryState::Cancelled, next_attempt_at: None, ..*self };
-        self.state.is_waiting().then_some(cancelled)
-    }
-
-    /// The row after its job was published again, due now unless it is due later, or `None` if the delivery does not wait.
-    #[must_use]
-    pub fn due_now(&self, now: OffsetDateTime) -> Option<Self> {
-        let next_attempt_at = Some(self.next_attempt_at.map_or(now, |due| due.max(now)));
-        self.state.is_waiting().then_some(Self { next_attempt_at, ..*self })
-    }
-
-    /// The row after an attempt was postponed that would have been the one after `attempts`, or `None` if the delivery does
-    /// not wait for it.
-    #[must_use]
-    pub fn postponed(&self, attempts: u16, until: OffsetDateTime) -> Option<Self> {
-        let is_next = self.state.is_waiting() && self.attempts == attempts;
-        is_next.then_some(Self { next_attempt_at: Some(until), ..*self })
-    }
-
-    /// Returns whether the delivery was never attempted and waits. If its event comes again, its job may be nowhere: an ingest may
-    /// have died before it published the job.
-    #[must_use]
-    pub const fn is_untried(&self) -> bool {
-        matches!(self.state, DeliveryState::Pending) && self.attempts == 0
-    }
-
-    /// Returns whether the delivery needs a message on the queues: it waits, and its job is in none of these places.
-    pub const fn needs_message(&self, places: JobPlaces) -> bool {
-        self.state.is_waiting() && !places.is_promised && !places.is_held && !places.is_published
-    }
-}
-
-/// The places of a delivery's job, as the ledger knows them. A job that is in one of them comes from there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobPlaces {
-    /// The job is in the outbox.
-    pub is_promised: bool,
-    /// The job is held.
-    pub is_held: bool,
-    /// The job was published since the broker lost its disk, or again a short time ago.
-    pub is_published: bool,
 }
 
 /// What the ledger has of an attempt that was to be recorded.
@@ -203,13 +135,6 @@ impl Record {
     #[must_use]
     pub const fn taken(row: &Progress) -> Self {
         Self::Taken { state: row.state, next_attempt_at: row.next_attempt_at }
-    }
-
-    /// The record of attempt number `attempt` that the row did not expect. `is_own`: the ledger has this very attempt, of an
-    /// earlier call.
-    #[must_use]
-    pub const fn found(row: &Progress, attempt: u16, is_own: bool) -> Self {
-        if is_own && row.attempts == attempt { Self::taken(row) } else { Self::Superseded(*row) }
     }
 
     /// When the retry is due that the recorded `job` has to publish, if it has to. If the ledger took this attempt, it does as
@@ -353,75 +278,6 @@ mod tests {
         }
         progress = progress.after_attempt(OutcomeClass::Connect, NOW, NOW, &schedule);
         assert_eq!((progress.state, progress.attempts, progress.next_attempt_at), (DeliveryState::Dropped, 6, None));
-    }
-
-    #[test]
-    fn a_record_changes_only_the_row_that_expects_it_and_keeps_what_happened_meanwhile() {
-        let schedule = RetrySchedule::default();
-        let row = Progress { attempts: 2, state: DeliveryState::Retrying, first_failed_at: Some(NOW), ..Progress::NEW };
-        let failed = row.after_attempt(OutcomeClass::Status, NOW, NOW, &schedule);
-        let succeeded = row.after_attempt(OutcomeClass::Success, NOW, NOW, &schedule);
-        assert_eq!((row.recorded(&failed), row.recorded(&succeeded)), (Some(failed), Some(succeeded)));
-        for attempts in [0, 1, 3, 4] {
-            assert_eq!(Progress { attempts, ..row }.recorded(&failed), None, "{attempts}");
-        }
-        let cancelled = row.cancelled().unwrap();
-        let (state, next_attempt_at) = (DeliveryState::Cancelled, None);
-        assert_eq!(cancelled.recorded(&failed), Some(Progress { state, next_attempt_at, ..failed }));
-        assert_eq!(cancelled.recorded(&succeeded), Some(succeeded));
-        let resent = row.resent(NOW).unwrap();
-        for made in [failed, succeeded] {
-            assert_eq!(resent.recorded(&made), Some(Progress { attempts: 3, run_base: 3, ..resent }));
-        }
-    }
-
-    #[test]
-    fn a_resend_begins_a_run_that_is_due_now_unless_one_has_begun() {
-        for state in DeliveryState::ALL {
-            let row = Progress { state, attempts: 3, first_failed_at: Some(NOW), ..Progress::NEW };
-            let fresh = Progress { attempts: 3, run_base: 3, next_attempt_at: Some(NOW), ..Progress::NEW };
-            assert_eq!(row.resent(NOW), (state != DeliveryState::Pending).then_some(fresh), "{state}");
-        }
-    }
-
-    #[test]
-    fn an_attempt_that_is_recorded_already_is_taken_if_it_is_the_latest_one_and_the_callers_own() {
-        let row = Progress { state: DeliveryState::Retrying, attempts: 2, next_attempt_at: Some(NOW), ..Progress::NEW };
-        let taken = Record::Taken { state: DeliveryState::Retrying, next_attempt_at: Some(NOW) };
-        assert_eq!(Record::found(&row, 2, true), taken);
-        for (attempt, is_own) in [(2, false), (1, true), (1, false)] {
-            assert_eq!(Record::found(&row, attempt, is_own), Record::Superseded(row), "{attempt} {is_own}");
-        }
-    }
-
-    #[test]
-    fn a_delivery_is_untried_while_it_waits_for_its_very_first_attempt() {
-        for (state, attempts) in DeliveryState::ALL.into_iter().flat_map(|state| [(state, 0), (state, 1)]) {
-            let is_untried = Progress { state, attempts, ..Progress::NEW }.is_untried();
-            assert_eq!(is_untried, (state, attempts) == (DeliveryState::Pending, 0), "{state} after {attempts}");
-        }
-    }
-
-    #[test]
-    fn only_what_waits_is_cancelled_made_due_postponed_or_without_a_message() {
-        let later = NOW + Duration::from_secs(9);
-        let nowhere = JobPlaces::default();
-        for state in DeliveryState::ALL {
-            let row = Progress { state, attempts: 3, ..Progress::NEW };
-            let waits = state.is_waiting();
-            let due_at = |at| Progress { next_attempt_at: Some(at), ..row };
-            let cancelled = Progress { state: DeliveryState::Cancelled, next_attempt_at: None, ..row };
-            assert_eq!(due_at(NOW).cancelled(), waits.then_some(cancelled));
-            for (row, due) in [(row, NOW), (due_at(NOW - Duration::from_secs(9)), NOW), (due_at(later), later)] {
-                assert_eq!(row.due_now(NOW), waits.then_some(due_at(due)));
-            }
-            assert_eq!(row.postponed(3, later), waits.then_some(due_at(later)));
-            assert_eq!(row.postponed(2, later), None, "it was attempted meanwhile");
-            assert_eq!(row.needs_message(nowhere), waits);
-            assert!(!row.needs_message(JobPlaces { is_promised: true, ..nowhere }));
-            assert!(!row.needs_message(JobPlaces { is_held: true, ..nowhere }));
-            assert!(!row.needs_message(JobPlaces { is_published: true, ..nowhere }));
-        }
     }
 
     #[test]

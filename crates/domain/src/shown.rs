@@ -2,6 +2,10 @@
 
 use std::borrow::Cow;
 
+use icu_properties::{
+    CodePointMapData, CodePointSetData,
+    props::{DefaultIgnorableCodePoint, ExtendedPictographic, IndicSyllabicCategory, JoiningType, VariationSelector},
+};
 use serde::de::IgnoredAny;
 
 /// The maximum nesting of JSON that is indented.
@@ -49,59 +53,72 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 /// separators of lines and paragraphs, marks of annotations, and the blank of Braille. Joiners and variation selectors are
 /// not among them: scripts and emoji need them. The tags of the flags of England, Scotland and Wales are: they can spell
 /// any text that nobody sees.
-pub const fn is_hidden(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'
-            | '\u{1160}'
-            | '\u{17b4}'
-            | '\u{17b5}'
-            | '\u{180e}'
-            | '\u{200b}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{2800}'
-            | '\u{3164}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e00ff}'
-            | '\u{e01f0}'..='\u{e0fff}'
-    )
+pub fn is_hidden(c: char) -> bool {
+    let is_ignorable = CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c);
+    is_ignorable && !is_joiner(c) && !is_selector(c)
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// Joiners: between two characters.
+/// Joiners and non-joiners, and Mongolian's vowel separator: between two characters.
 const fn is_joiner(c: char) -> bool {
-    matches!(c, '\u{200c}' | '\u{200d}')
+    matches!(c, '\u{180e}' | '\u{200c}' | '\u{200d}')
 }
 
 /// Variation selectors: after the character that they change.
-const fn is_selector(c: char) -> bool {
-    matches!(c, '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
+fn is_selector(c: char) -> bool {
+    CodePointSetData::new::<VariationSelector>().contains(c)
 }
 
-/// The first character of a text that nobody sees: a [hidden](is_hidden) one, or a joiner or variation selector that has
-/// nothing to join or to change. A row of these can spell any text.
-pub fn find_hidden(text: &str) -> Option<char> {
-    let mut before = ' ';
-    for c in text.chars().chain([' ']) {
-        if is_hidden(c) || is_selector(c) && (before.is_whitespace() || is_selector(before) || is_joiner(before)) {
-            return Some(c);
-        }
-        if is_joiner(c) && (before.is_whitespace() || is_joiner(before)) {
-            return Some(c);
-        }
-        if is_joiner(before) && c.is_whitespace() {
-            return Some(before);
+/// Letters of cursive scripts, such as Arabic and Mongolian, and letters and signs of Indic ones, Khmer among them: a joiner
+/// beside them changes their shape.
+fn is_joinable(c: char) -> bool {
+    let joining = CodePointMapData::<JoiningType>::new().get(c);
+    let is_cursive = matches!(joining, JoiningType::DualJoining | JoiningType::LeftJoining | JoiningType::RightJoining);
+    let is_indic = CodePointMapData::<IndicSyllabicCategory>::new().get(c) != IndicSyllabicCategory::Other;
+    // Unicode's table of Indic scripts has digits, hyphens and dashes as well.
+    let is_common = matches!(c, '\0'..='\u{8ff}' | '\u{2000}'..='\u{2bff}');
+    is_cursive || is_indic && !is_common
+}
+
+const fn is_mongolian(c: char) -> bool {
+    matches!(c, '\u{1820}'..='\u{18aa}')
+}
+
+/// Emoji that others are joined to, and the tones of skin after them.
+fn is_emoji(c: char) -> bool {
+    CodePointSetData::new::<ExtendedPictographic>().contains(c) || matches!(c, '\u{1f3fb}'..='\u{1f3ff}')
+}
+
+/// Returns true if a variation selector changes characters such as this one: ideographs, letters of Myanmar and Mongolian,
+/// signs and emoji. Below U+0900 there are only the digits and signs that emoji are made of.
+fn is_variable(c: char) -> bool {
+    !c.is_whitespace() && !is_joiner(c) && !is_selector(c) && (c >= '\u{900}' || "#*0123456789©®".contains(c))
+}
+
+/// The first character of a text that nobody sees, and its place, in characters: a [hidden](is_hidden) one, or a joiner or a
+/// variation selector that its neighbours do not need. A row of these can spell any text.
+pub fn find_hidden(text: &str) -> Option<(usize, char)> {
+    // `letter` is the last character that is no selector.
+    let (mut before, mut letter) = (' ', ' ');
+    let mut chars = text.chars().enumerate().peekable();
+    while let Some((place, c)) = chars.next() {
+        let after = chars.peek().map_or(' ', |(_, after)| *after);
+        let is_needed = match c {
+            '\u{180e}' => is_mongolian(letter) && is_mongolian(after),
+            '\u{200c}' | '\u{200d}' => {
+                let is_joining = is_joinable(letter) || is_joinable(after) || is_emoji(letter) && is_emoji(after);
+                is_joining && !is_joiner(letter) && !is_joiner(after)
+            }
+            _ if is_selector(c) => is_variable(before),
+            _ => !is_hidden(c),
+        };
+        if !is_needed {
+            return Some((place, c));
         }
         before = c;
+        if !is_selector(c) {
+            letter = c;
+        }
     }
     None
 }
@@ -209,22 +226,81 @@ mod tests {
     }
 
     #[test]
-    fn joiners_and_selectors_are_hidden_where_they_join_and_change_nothing() {
-        for (text, hidden) in [
-            ("Orders\u{200d}", '\u{200d}'),
-            ("\u{200c}Orders", '\u{200c}'),
-            ("a\u{200d}\u{200c}b", '\u{200c}'),
-            ("a\u{200d} b", '\u{200d}'),
-            ("a\u{fe00}\u{fe01}", '\u{fe01}'),
-            ("a \u{e0101}", '\u{e0101}'),
-            ("a\u{200d}\u{fe0f}b", '\u{fe0f}'),
-            ("a\u{2800}b", '\u{2800}'),
-            ("a\u{202e}b", '\u{202e}'),
+    fn joiners_and_selectors_are_hidden_where_their_neighbours_do_not_need_them() {
+        for (text, place, hidden) in [
+            ("Or\u{200d}ders", 2, '\u{200d}'),
+            ("Or\u{200c}ders", 2, '\u{200c}'),
+            ("Orders\u{200d}", 6, '\u{200d}'),
+            ("\u{200c}Orders", 0, '\u{200c}'),
+            ("e\u{301}\u{200d}", 2, '\u{200d}'),
+            ("1\u{200d}2", 1, '\u{200d}'),
+            ("a-\u{200d}-b", 2, '\u{200d}'),
+            ("שלום\u{200d}", 4, '\u{200d}'),
+            ("葛\u{200d}飾", 1, '\u{200d}'),
+            ("ه\u{200d}\u{200c}", 1, '\u{200d}'),
+            ("ه\u{200d}\u{200d}ه", 1, '\u{200d}'),
+            ("ه \u{200d} ه", 2, '\u{200d}'),
+            ("\u{1f469}\u{200d}", 1, '\u{200d}'),
+            ("\u{1f469}\u{200d}a", 1, '\u{200d}'),
+            ("a\u{200d}\u{1f469}", 1, '\u{200d}'),
+            ("\u{1f469}\u{200d}\u{200d}\u{1f52c}", 1, '\u{200d}'),
+            ("O\u{fe00}r\u{fe00}d\u{fe00}e\u{fe00}r", 1, '\u{fe00}'),
+            ("é\u{e0101}", 1, '\u{e0101}'),
+            ("e\u{301}\u{fe00}", 2, '\u{fe00}'),
+            ("Ж\u{fe0f}", 1, '\u{fe0f}'),
+            ("ه\u{fe00}", 1, '\u{fe00}'),
+            ("a-\u{fe0f}b", 2, '\u{fe0f}'),
+            ("葛\u{fe00}\u{fe01}", 2, '\u{fe01}'),
+            ("\u{fe0f}a", 0, '\u{fe0f}'),
+            ("葛\u{3000}\u{e0101}", 2, '\u{e0101}'),
+            ("ه\u{200d}\u{fe0f}ه", 2, '\u{fe0f}'),
+            ("\u{1820}\u{180e}", 1, '\u{180e}'),
+            ("\u{180e}\u{1820}", 0, '\u{180e}'),
+            ("\u{1820}\u{180e}\u{180e}\u{1820}", 1, '\u{180e}'),
+            ("\u{1820}\u{180e}\u{200d}\u{1820}", 1, '\u{180e}'),
+            ("\u{1820}\u{200d}\u{180e}\u{1820}", 1, '\u{200d}'),
+            ("\u{1820}\u{180e}\u{180b}\u{1820}", 1, '\u{180e}'),
+            ("a\u{180e}b", 1, '\u{180e}'),
+            ("a\u{2800}b", 1, '\u{2800}'),
+            ("a\u{202e}b", 1, '\u{202e}'),
         ] {
-            assert_eq!(find_hidden(text), Some(hidden), "{text:?}");
+            assert_eq!(find_hidden(text), Some((place, hidden)), "{text:?}");
         }
-        let heart_on_fire = "\u{2764}\u{fe0f}\u{200d}\u{1f525}";
-        for seen in ["", "a b", "می\u{200c}خواهم", "葛\u{e0100}", "\u{1820}\u{180b}", heart_on_fire] {
+        for seen in [
+            "",
+            "a b",
+            // Persian, within a word, and heh before a blank, at the end, beside a quotation mark and after a vowel sign.
+            "می\u{200c}خواهم",
+            "سال ۱۴۰۲ ه\u{200d} تهران",
+            "ه\u{200d}",
+            "«کتاب»\u{200c}ها",
+            "خانهٔ\u{200c}ما",
+            "جزء\u{200c}ها",
+            "PDF\u{200c}ها",
+            // Malayalam chillus, khanda ta of Bengali, Sinhala, Devanagari, Kannada, Khmer.
+            "അവന്\u{200d}",
+            "ന്\u{200d} ര്\u{200d}",
+            "হঠাত্\u{200d}",
+            "ශ්\u{200d}රී",
+            "र्\u{200d}य क्\u{200c}ष",
+            "ರ\u{200d}್ಕ",
+            "ស៊\u{200c}ី",
+            // Mongolian: a vowel separator, also after a letter with a selector, and a joiner beside a blank.
+            "\u{182d}\u{1820}\u{1837}\u{180e}\u{1820}",
+            "\u{182d}\u{180b}\u{180e}\u{1820}",
+            "\u{1820}\u{180b}",
+            "\u{1820}\u{180b}\u{200d} \u{1820}",
+            // Ideographs, Myanmar, a sign.
+            "葛\u{e0100}飾\u{fe00}",
+            "\u{1000}\u{fe00}",
+            "\u{2295}\u{fe00}",
+            // Emoji: a heart on fire, a scientist with a tone of skin, a flag, a key, a trademark.
+            "\u{2764}\u{fe0f}\u{200d}\u{1f525}",
+            "\u{1f469}\u{1f3fd}\u{200d}\u{1f52c}",
+            "\u{1f3f3}\u{fe0f}\u{200d}\u{1f308}",
+            "1\u{fe0f}\u{20e3} #\u{fe0f}\u{20e3}",
+            "Acme®\u{fe0f}",
+        ] {
             assert_eq!(find_hidden(seen), None, "{seen:?}");
         }
     }
@@ -311,6 +387,20 @@ mod tests {
             let shown = escaped(&json);
             prop_assert!(!shown.contains(|c: char| c.is_control() || is_hidden(c)), "{shown}");
             prop_assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+        }
+
+        #[test]
+        fn nothing_can_be_hidden_between_the_letters_of_a_latin_text(
+            text in "[ -\u{24f}]{0,10}",
+            odd in "[\u{ad}\u{180b}-\u{180f}\u{200b}-\u{200f}\u{2060}\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]",
+            place in any::<prop::sample::Index>(),
+        ) {
+            let text: Vec<_> = text.chars().filter(|c| !"#*0123456789©®\u{ad}".contains(*c)).collect();
+            let place = place.index(text.len() + 1);
+            let (before, after) = text.split_at(place);
+            let odd = odd.chars().next();
+            let whole: String = before.iter().chain(&odd).chain(after).collect();
+            prop_assert_eq!(find_hidden(&whole), Some(place).zip(odd));
         }
 
         #[test]

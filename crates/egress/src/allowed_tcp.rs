@@ -50,11 +50,6 @@ impl AllowedTcp {
         Self(Arc::new(Inner { address_policy, resolver, timeout, internal: Mutex::default() }))
     }
 
-    /// A notice for the operator about how names are resolved.
-    pub(crate) fn notice(&self) -> Option<String> {
-        self.0.resolver.notice()
-    }
-
     /// Returns whether the host of a receiver's URL had no public address when it was last connected to.
     pub(crate) fn is_internal(&self, url: &str) -> bool {
         let Inner { address_policy, internal, .. } = &*self.0;
@@ -201,15 +196,17 @@ impl Service<Uri> for AllowedTcp {
 mod tests {
     use std::collections::HashSet;
 
+    use domain::AddressFault;
+
     use super::*;
 
     fn allowing(network: &str) -> AddressPolicy {
         AddressPolicy::allowing(vec![network.parse().unwrap()])
     }
 
-    fn allowed_of(found: &[&str]) -> Result<Vec<IpAddr>, &'static str> {
+    fn allowed_of(found: &[&str]) -> Result<Vec<IpAddr>, AddressFault> {
         let found: Vec<_> = found.iter().map(|address| address.parse().unwrap()).collect();
-        allowed(&allowing("10.1.0.0/16"), &found).map_err(|refused| refused.kind)
+        allowed(&allowing("10.1.0.0/16"), &found).map_err(|refused| refused.fault)
     }
 
     #[test]
@@ -217,7 +214,7 @@ mod tests {
         let public: IpAddr = "8.8.8.8".parse().unwrap();
         let allowed: IpAddr = "10.1.2.3".parse().unwrap();
         assert_eq!(allowed_of(&["127.0.0.1", "8.8.8.8", "::1", "10.1.2.3"]), Ok(vec![public, allowed]));
-        assert_eq!(allowed_of(&["10.2.0.1", "fe80::1"]), Err("private"));
+        assert_eq!(allowed_of(&["10.2.0.1", "fe80::1"]), Err(AddressFault::NotPublic("private")));
     }
 
     #[test]

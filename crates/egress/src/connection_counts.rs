@@ -6,24 +6,16 @@ use std::sync::Arc;
 /// is that of its clones. A clone of both adds one to each, which cancels.
 #[derive(Clone, Default)]
 pub(crate) struct ConnectionCounts {
-    open: Counted,
-    waiting: Counted,
+    /// A clone counts an open connection.
+    pub(crate) open: Counted,
+    /// A clone counts a request that waits for its answer on a connection.
+    pub(crate) waiting: Counted,
 }
 
 /// A place in a count, until it is dropped.
 pub(crate) type Counted = Arc<()>;
 
 impl ConnectionCounts {
-    /// Counts an open connection.
-    pub(crate) fn opened(&self) -> Counted {
-        Arc::clone(&self.open)
-    }
-
-    /// Counts a request that waits for its answer on a connection.
-    pub(crate) fn waiting(&self) -> Counted {
-        Arc::clone(&self.waiting)
-    }
-
     /// Connections on which no request waits for its answer: those in the pool, and a few others.
     pub(crate) fn unused(&self) -> usize {
         Arc::strong_count(&self.open).saturating_sub(Arc::strong_count(&self.waiting))

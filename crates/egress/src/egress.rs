@@ -65,8 +65,8 @@ impl Egress {
         let tls = tls::client_config(config.extra_ca_pem.as_deref())?;
         let resolver =
             Resolver::new(&config.name_servers, timeout).map_err(|error| EgressError::Resolver(Box::new(error)))?;
+        let notice = resolver.notice();
         let tcp = AllowedTcp::new(config.address_policy, resolver, timeout);
-        let notice = tcp.notice();
         let idle_timeout = config.idle_timeout.min(MAX_CONNECTION_AGE / 2);
         let reused_for = MAX_CONNECTION_AGE.saturating_sub(timeout.saturating_add(idle_timeout));
         let counts = ConnectionCounts::default();
@@ -167,7 +167,9 @@ impl Inner {
         let outcome = self.send_pooled(request, &exchange).await;
         exchange.end();
         let is_stale = match &outcome {
-            Ok(response) => is_idle_close(response, &exchange),
+            // Most likely the receiver closes the connection, as it was idle for too long, and wrote that before it saw the
+            // request.
+            Ok(response) => response.status() == StatusCode::REQUEST_TIMEOUT && exchange.is_reused(),
             Err(failure) => failure.is_break() && exchange.is_reused_and_unanswered(),
         };
         if !is_stale {
@@ -192,7 +194,7 @@ impl Inner {
         request: Request<ExchangeBody>,
         exchange: &Exchange,
     ) -> Result<Response<Incoming>, Failure> {
-        let mut connection = exchange.connection();
+        let mut connection = exchange.connection.clone();
         let mut response = self.pooled.request(request);
         let outcome = tokio::select! {
             biased;
@@ -212,12 +214,6 @@ impl Inner {
     fn is_old(&self, connection: &Connected) -> bool {
         Exchanges::of(connection).is_some_and(|exchanges| exchanges.age() >= self.reused_for)
     }
-}
-
-/// Returns whether the answer is a 408 on a reused connection. Most likely the receiver closes the connection, as it
-/// was idle for too long, and wrote that before it saw the request.
-fn is_idle_close(response: &Response<Incoming>, exchange: &Exchange) -> bool {
-    response.status() == StatusCode::REQUEST_TIMEOUT && exchange.is_reused()
 }
 
 fn client(connector: Connector, idle_timeout: Duration, max_idle_per_host: usize) -> Client<Connector, ExchangeBody> {

@@ -28,7 +28,8 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Exchange {
     progress: Arc<Mutex<Progress>>,
-    connection: CaptureConnection,
+    /// The request's connection, once there is one.
+    pub(crate) connection: CaptureConnection,
 }
 
 struct Progress {
@@ -74,11 +75,6 @@ impl Exchange {
         }));
         let exchange = Self { progress, connection };
         (request.map(|bytes| ExchangeBody { bytes, exchange: Some(exchange.clone()) }), exchange)
-    }
-
-    /// The request's connection, once there is one.
-    pub(crate) fn connection(&self) -> CaptureConnection {
-        self.connection.clone()
     }
 
     /// Returns whether the connection was reused, and no answer has begun since the request did.
@@ -138,7 +134,7 @@ impl Exchanges {
         let earlier = self.latest.lock().replace(next.clone());
         let mut progress = next.progress.lock();
         progress.is_reused = earlier.is_some() || self.opened_at < progress.built_at;
-        progress.waiting = Some(progress.counts.waiting());
+        progress.waiting = Some(Arc::clone(&progress.counts.waiting));
     }
 
     /// Notes what was read.
@@ -228,7 +224,7 @@ mod tests {
     fn a_connection_is_unused_but_between_a_request_and_its_answer() {
         let counts = ConnectionCounts::default();
         let (one, other) = (Exchanges::opened(), Exchanges::opened());
-        let open = [counts.opened(), counts.opened()];
+        let open = [Arc::clone(&counts.open), Arc::clone(&counts.open)];
         assert_eq!(counts.unused(), 2);
         let first = exchange(&counts);
         one.begin(&first);

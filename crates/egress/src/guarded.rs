@@ -5,6 +5,7 @@ use std::{
     io::{self, IoSlice},
     mem,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -79,7 +80,7 @@ impl<S: Layers + AsyncWrite + Unpin> Guarded<S> {
             broken: None,
             has_written: false,
             read: 0,
-            open: Some(counts.opened()),
+            open: Some(Arc::clone(&counts.open)),
             closing: None,
         }
     }

@@ -1,7 +1,7 @@
 //! A POST.
 
 use bytes::Bytes;
-use domain::WebhookUrl;
+use domain::{ReceiverHeaders, WebhookUrl};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Uri,
@@ -18,6 +18,8 @@ pub struct Post {
     /// Headers besides `Content-Type: application/json`, `Accept: */*`, `Accept-Encoding: identity`, `User-Agent`,
     /// `Content-Length` and `Host`, which are added. On the wire each word of a name begins with a capital.
     pub headers: Vec<(&'static str, String)>,
+    /// The headers that the receiver's administrator has set. All others replace those of the same name.
+    pub receiver_headers: ReceiverHeaders,
     /// The body, sent as it is.
     pub body: Bytes,
 }
@@ -25,7 +27,7 @@ pub struct Post {
 /// The number of headers that are added to a POST's own headers.
 const ADDED_HEADERS: usize = 6;
 
-/// Builds the request. Its own headers replace those of the same name in `post`.
+/// Builds the request. The headers that are added replace those of the same name in `post`.
 pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Full<Bytes>>, Failure> {
     let uri = Uri::try_from(post.url.without_fragment()).map_err(|_| Failure::Unwritable("URL"))?;
     let mut request = Request::new(Full::new(post.body.clone()));
@@ -33,10 +35,15 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
     *request.uri_mut() = uri;
     let headers = request.headers_mut();
     headers.reserve(post.headers.len() + ADDED_HEADERS);
+    for (name, value) in post.receiver_headers.iter() {
+        let (name, mut value) = header(name, value)?;
+        // Not shown by `Debug`.
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
     for (name, value) in &post.headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Failure::Unwritable("header"))?;
-        let value = HeaderValue::from_str(value).map_err(|_| Failure::Unwritable("header"))?;
-        headers.append(name, value);
+        let (name, value) = header(name, value)?;
+        headers.insert(name, value);
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // Some firewalls take a request without it for an attack.
@@ -44,6 +51,12 @@ pub(crate) fn build(post: &Post, user_agent: &HeaderValue) -> Result<Request<Ful
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(USER_AGENT, user_agent.clone());
     Ok(request)
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Failure::Unwritable("header"))?;
+    let value = HeaderValue::from_str(value).map_err(|_| Failure::Unwritable("header"))?;
+    Ok((name, value))
 }
 
 #[cfg(test)]
@@ -54,7 +67,7 @@ mod tests {
 
     fn target(url: &str) -> String {
         let url = WebhookUrl::parse(url, 2048, &AddressPolicy::default()).unwrap();
-        let post = Post { url, headers: Vec::new(), body: Bytes::new() };
+        let post = Post { url, headers: Vec::new(), receiver_headers: ReceiverHeaders::default(), body: Bytes::new() };
         build(&post, &HeaderValue::from_static("x")).unwrap().uri().to_string()
     }
 

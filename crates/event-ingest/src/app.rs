@@ -12,7 +12,7 @@ use domain::error_chain;
 use futures_util::future::join_all;
 use ledger::FailingThresholds;
 use prometheus_client::registry::Registry;
-use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections, settings::Notices};
+use service_kit::{Foundation, Readiness, Running, Settings, StartError, connections};
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use upkeep::Upkeep;
@@ -85,31 +85,27 @@ impl App {
             interval: settings.reconcile.interval,
             grace: settings.reconcile.grace,
             kept: settings.retention.kept(),
-            failing: failing(&settings.notices),
+            failing: FailingThresholds {
+                after: settings.notices.failing_after,
+                attempts: settings.notices.failing_attempts.into(),
+                again_after: settings.notices.failing_again_after.clone(),
+            },
             metrics: upkeep_metrics,
         };
         running.essential.spawn("upkeep", upkeep.run(running.finished.clone()));
         let work = async {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                () = running.database.known() => {}
+            if shutdown.run_until_cancelled(running.database.known()).await.is_none() {
+                return;
             }
-            let subscribe = || running.broker.subscribe_events(Prefetch::of_small(PREFETCH_EVENTS), attachment.clone());
+            let (broker, prefetch) = (&running.broker, Prefetch::of_small(PREFETCH_EVENTS));
+            let subscribe = || broker.subscribe(broker.names().events(), prefetch, attachment.clone());
             let intake = intake(&running, &settings, metrics, &shutdown);
             let consuming = consume(subscribe, intake, settings.ingest.batch, settings.shutdown.deadline, &shutdown);
-            tokio::join!(consuming, shutdown.run_until_cancelled(keep_bindings(&running.broker)));
+            tokio::join!(consuming, shutdown.run_until_cancelled(keep_bindings(broker)));
         };
         running.essential.run(work).await?;
         running.finish().await;
         Ok(())
-    }
-}
-
-fn failing(notices: &Notices) -> FailingThresholds {
-    FailingThresholds {
-        after: notices.failing_after,
-        attempts: notices.failing_attempts.into(),
-        again_after: notices.failing_again_after.clone(),
     }
 }
 

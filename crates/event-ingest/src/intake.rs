@@ -123,7 +123,7 @@ impl Intake {
                 Err(_) => panicked.push((message, traceparent, span)),
                 Ok(Ok(event)) => {
                     let event = event.traced(traceparent, span);
-                    let NewEvent { id, tenant, event_type, traceparent, .. } = event.event();
+                    let NewEvent { id, tenant, event_type, traceparent, .. } = &event.event;
                     let traceparent = text(traceparent.as_ref());
                     tracing::debug!(event = %id, %event_type, %tenant, redelivered, traceparent, "an event came");
                     usable.push((event, message));
@@ -216,7 +216,7 @@ impl Intake {
                 drop(under_way);
                 for (mut event, message) in usable {
                     let span = event.span.take();
-                    self.park(message, event.event().traceparent.as_ref(), span).await;
+                    self.park(message, event.event.traceparent.as_ref(), span).await;
                 }
                 return None;
             }

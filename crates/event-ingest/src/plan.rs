@@ -10,7 +10,7 @@ use traces::Span;
 
 /// A usable event, ready to be stored.
 pub(crate) struct Usable {
-    event: NewEvent,
+    pub(crate) event: NewEvent,
     redelivered: Redelivered,
     /// Its span, if its trace is recorded.
     pub(crate) span: Option<Span>,
@@ -36,10 +36,6 @@ impl Usable {
         self.event.traceparent = traceparent.or_else(|| span.as_ref().map(Span::traceparent));
         self.span = span;
         self
-    }
-
-    pub(crate) const fn event(&self) -> &NewEvent {
-        &self.event
     }
 }
 

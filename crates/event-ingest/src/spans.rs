@@ -49,7 +49,7 @@ pub(crate) fn end_rejected(span: Option<Span>, reason: &'static str) {
 /// The span of a stored event, which says what became of it.
 pub(crate) fn judged(mut usable: Usable, verdict: &'static str) -> Option<Span> {
     let mut span = usable.span.take()?;
-    let event = usable.event();
+    let event = &usable.event;
     span.set("webhooks.event.id", event.id.to_string());
     span.set("webhooks.event.type", event.event_type.as_str());
     span.set("webhooks.tenant.id", event.tenant.to_string());
@@ -59,11 +59,6 @@ pub(crate) fn judged(mut usable: Usable, verdict: &'static str) -> Option<Span> 
 
 /// Ends the spans of events whose jobs are confirmed.
 pub(crate) fn end_all(spans: Vec<Span>) {
-    if spans.is_empty() {
-        return;
-    }
     let now = OffsetDateTime::now_utc();
-    for span in spans {
-        span.end(now);
-    }
+    spans.into_iter().for_each(|span| span.end(now));
 }

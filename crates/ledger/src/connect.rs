@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod clock;
+mod driver;
 pub(crate) mod hosts;
 pub(crate) mod pool;
 pub(crate) mod session;
@@ -10,19 +11,19 @@ pub(crate) mod timings;
 
 use std::{error::Error as _, io, time::Duration};
 
-use diesel::{ConnectionError, result::Error};
+use diesel::ConnectionError;
 use diesel_async::{AsyncPgConnection, SimpleAsyncConnection};
 use tls::{Failure, Peer};
 use tokio_postgres::{
-    Client, Config, Connection, Socket,
+    Client, Config,
     config::{SslNegotiation, TargetSessionAttrs},
-    tls::MakeTlsConnect,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     connect::{
         address::{Address, LedgerConfig},
+        driver::{Driver, not_connected},
         hosts::{LatestHost, first_usable},
         session::ServerSessions,
     },
@@ -47,9 +48,6 @@ const ALPN_PROTOCOL: &[u8] = b"postgresql";
 const SESSION_SETTINGS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
      SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC'; SET idle_in_transaction_session_timeout = '20s'; \
      SET default_transaction_isolation = 'read committed'";
-
-/// A connection that nothing but the driver below diesel has used yet.
-pub(crate) type Driver = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// Connects. A statement may take as long as `call_timeout`.
 pub(crate) async fn establish(
@@ -144,17 +142,4 @@ fn refused(error: &tokio_postgres::Error) -> ConnectionError {
         return not_connected(LedgerError::Tls(failure));
     }
     ConnectionError::BadConnection(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
-}
-
-/// Diesel's only error of a connection that holds another error. [`reason`] finds it there.
-pub(crate) fn not_connected(reason: LedgerError) -> ConnectionError {
-    ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(reason.into()))
-}
-
-/// Why a connection was not made, if that is known.
-pub(crate) fn reason(error: &ConnectionError) -> Option<&LedgerError> {
-    match error {
-        ConnectionError::CouldntSetupConfiguration(Error::QueryBuilderError(reason)) => reason.downcast_ref(),
-        _ => None,
-    }
 }

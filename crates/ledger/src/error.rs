@@ -170,6 +170,11 @@ impl LedgerError {
         matches!(self, Self::Unreadable { .. } | Self::Query(diesel::result::Error::DeserializationError(_)))
     }
 
+    /// Returns true if another of the tenant's webhooks has the external id.
+    pub fn is_external_id_taken(&self) -> bool {
+        self.constraint() == Some("webhooks_by_external_id")
+    }
+
     /// The constraint that a statement violated.
     pub(crate) fn constraint(&self) -> Option<&str> {
         match self {

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod api_keys;
 mod batch;
 mod connect;
 mod delivery;
@@ -25,6 +26,7 @@ mod tenant;
 mod test_deliveries;
 mod webhook;
 
+pub use api_keys::{ApiKey, KeyCreation, NewApiKey};
 pub use connect::{
     address::LedgerConfig,
     clock::ClockReading,
@@ -69,16 +71,18 @@ pub use recovery::{
 pub use refusal::Refusal;
 pub use schema::MigrationsSeen;
 pub use secrets::{
-    SealedSecret, SecretKeys, SecretKeysError, UnsealError,
+    SealedField, SealedHeaders, SealedSecret, SecretKeys, SecretKeysError, UnsealError,
     keys::{KeyUse, Resealed, Unopened},
 };
-pub use sessions::{NewSession, Session, SessionHash};
+pub use sessions::{CredentialHash, NewSession, Session};
 pub use stats::{HourCounts, StatsStep, Tally};
 pub use tenant::{
     CountedDeliveries, TenantCondition,
     erasure::{Erased, Erasure, erased_tables},
 };
 pub use webhook::{
-    Backlog, NewWebhook, OwnWebhook, SETTLE_TIME, Webhook, WebhookHealth, WebhookLimits, deletions::DeletedWebhook,
+    Backlog, NewWebhook, OwnWebhook, SETTLE_TIME, Webhook, WebhookFilter, WebhookHealth, WebhookLimits,
+    deletions::DeletedWebhook,
+    headers::{NewHeaders, WebhookHeaders},
     settings::WebhookSettings,
 };

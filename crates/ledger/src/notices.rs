@@ -10,7 +10,7 @@ use diesel::{
     sql_types::{Json, Text},
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{Notice, NoticeType, TenantId, WebhookId, notice_by};
+use domain::{KeyId, Notice, NoticeType, TenantId, WebhookId, notice_by, notice_of_key};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -28,9 +28,9 @@ use crate::{
 #[diesel(table_name = notices, check_for_backend(diesel::pg::Pg))]
 struct NoticeRow {
     id: Uuid,
-    webhook_id: Uuid,
+    webhook_id: Option<Uuid>,
     tenant_id: Uuid,
-    webhook_name: String,
+    webhook_name: Option<String>,
     notice_type: String,
     details: Value,
     created_at: OffsetDateTime,
@@ -103,15 +103,30 @@ pub(crate) async fn add_notice(
     changed: &[&str],
 ) -> QueryResult<()> {
     let row = webhooks::table.find(webhook.as_uuid()).select((
-        webhooks::id,
+        webhooks::id.nullable(),
         webhooks::tenant_id,
-        webhooks::name,
+        webhooks::name.nullable(),
         notice_type.as_str().into_sql::<Text>(),
         notice_by(&actor.user, changed).into_sql::<Json>(),
     ));
     let columns =
         (notices::webhook_id, notices::tenant_id, notices::webhook_name, notices::notice_type, notices::details);
     row.insert_into(notices::table).into_columns(columns).execute(conn).await.map(|_| ())
+}
+
+/// Adds a notice of what a user did to a key.
+pub(crate) async fn add_key_notice(
+    conn: &mut AsyncPgConnection,
+    actor: &Actor,
+    notice_type: NoticeType,
+    (key, name, expires_at): (KeyId, &str, Option<OffsetDateTime>),
+) -> QueryResult<()> {
+    let row = (
+        notices::tenant_id.eq(actor.tenant.as_uuid()),
+        notices::notice_type.eq(notice_type.as_str()),
+        notices::details.eq(notice_of_key(&actor.user, key, name, expires_at)),
+    );
+    diesel::insert_into(notices::table).values(row).execute(conn).await.map(|_| ())
 }
 
 impl NoticeRow {
@@ -121,7 +136,7 @@ impl NoticeRow {
             tracing::warn!(notice = %self.id, "a notice has the unknown type {}", self.notice_type);
             return None;
         };
-        let (tenant, webhook) = (self.tenant_id.into(), self.webhook_id.into());
+        let (tenant, webhook) = (self.tenant_id.into(), self.webhook_id.map(WebhookId::from));
         Some(Notice::new(self.id, notice_type, self.created_at, tenant, webhook, self.webhook_name, self.details))
     }
 }

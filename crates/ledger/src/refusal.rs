@@ -1,12 +1,14 @@
 //! Why requests of administrators are refused.
 
+use domain::WebhookId;
+
 /// Why a request of an administrator is refused. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The tenant has no such webhook, or the webhook no such delivery.
     NotFound,
     /// A webhook has this id already.
-    Exists,
+    Exists(WebhookId),
     /// The tenant has the most webhooks that it may have: this many.
     TooMany(u32),
     /// The tenant has the most deleted webhooks that are kept: this many.

@@ -1,5 +1,7 @@
-//! Signing secrets at rest: AES-256-GCM, with the webhook's id as associated data (crates/README.md, invariant 7).
+//! Secrets at rest, of which a webhook has its signing secret and its own headers: AES-256-GCM, with the webhook's id and the
+//! field as associated data (crates/README.md, invariant 7).
 
+mod headers;
 pub(crate) mod keys;
 
 use std::{fmt, str::FromStr};
@@ -15,6 +17,7 @@ use ring::{
 use signing::SigningSecret;
 use zeroize::Zeroizing;
 
+pub use self::headers::SealedHeaders;
 use crate::tables::webhooks;
 
 /// The operator's keys. The first one seals, every one opens.
@@ -44,6 +47,25 @@ pub struct SealedSecret {
     /// Nonce, ciphertext and tag.
     #[diesel(column_name = secret_sealed)]
     pub sealed: Vec<u8>,
+}
+
+/// A field of a webhook that is sealed. A sealed text opens in its own field only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SealedField {
+    /// The signing secret.
+    SigningSecret,
+    /// The webhook's own headers.
+    Headers,
+}
+
+impl SealedField {
+    /// The field for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::SigningSecret => "signing secret",
+            Self::Headers => "headers",
+        }
+    }
 }
 
 /// Why a stored secret cannot be opened.
@@ -104,12 +126,8 @@ impl SecretKeys {
     /// # Errors
     /// [`Unspecified`] when the system has no randomness.
     pub fn seal(&self, webhook: WebhookId, secret: &SigningSecret) -> Result<SealedSecret, Unspecified> {
-        let (id, key) = self.keys.first().ok_or(Unspecified)?;
-        let mut nonce = [0; NONCE_LEN];
-        SystemRandom::new().fill(&mut nonce)?;
-        let mut text = secret.expose().as_bytes().to_vec();
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad(webhook), &mut text)?;
-        Ok(SealedSecret { key_id: id.clone(), sealed: [&nonce[..], &text].concat() })
+        let (key_id, sealed) = self.seal_field(webhook, SealedField::SigningSecret, secret.expose())?;
+        Ok(SealedSecret { key_id, sealed })
     }
 
     /// Opens a webhook's secret.
@@ -117,24 +135,47 @@ impl SecretKeys {
     /// # Errors
     /// [`UnsealError`] when its key is not configured or does not fit.
     pub fn open(&self, webhook: WebhookId, secret: &SealedSecret) -> Result<SigningSecret, UnsealError> {
-        let unknown = || UnsealError::UnknownKey(secret.key_id.clone());
-        let (_, key) = self.keys.iter().find(|(id, _)| *id == secret.key_id).ok_or_else(unknown)?;
-        let opened = open(key, webhook, &secret.sealed);
-        opened.ok_or_else(|| UnsealError::DoesNotOpen(secret.key_id.clone()))
+        let opened = self.open_field(webhook, SealedField::SigningSecret, &secret.key_id, &secret.sealed);
+        opened.map(SigningSecret::from)
+    }
+
+    /// Seals a field of a webhook with the first key. Returns the key's id, and nonce, ciphertext and tag.
+    fn seal_field(&self, webhook: WebhookId, field: SealedField, text: &str) -> Result<(String, Vec<u8>), Unspecified> {
+        let (id, key) = self.keys.first().ok_or(Unspecified)?;
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce)?;
+        let mut text = text.as_bytes().to_vec();
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad(webhook, field), &mut text)?;
+        Ok((id.clone(), [&nonce[..], &text].concat()))
+    }
+
+    /// Opens a field of a webhook. The caller wipes the text.
+    fn open_field(
+        &self,
+        webhook: WebhookId,
+        field: SealedField,
+        key_id: &str,
+        sealed: &[u8],
+    ) -> Result<String, UnsealError> {
+        let unknown = || UnsealError::UnknownKey(key_id.to_owned());
+        let (_, key) = self.keys.iter().find(|(id, _)| id == key_id).ok_or_else(unknown)?;
+        open(key, aad(webhook, field), sealed).ok_or_else(|| UnsealError::DoesNotOpen(key_id.to_owned()))
     }
 }
 
-/// Wipes its own copy. Only the secret, which wipes itself, leaves this function.
-fn open(key: &LessSafeKey, webhook: WebhookId, sealed: &[u8]) -> Option<SigningSecret> {
+/// Wipes its own copy of the text.
+fn open(key: &LessSafeKey, aad: Aad<[u8; 17]>, sealed: &[u8]) -> Option<String> {
     let (nonce, text) = sealed.split_at_checked(NONCE_LEN)?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
     let mut text = Zeroizing::new(text.to_vec());
-    let opened = key.open_in_place(nonce, aad(webhook), text.as_mut_slice()).ok()?;
-    std::str::from_utf8(opened).ok().map(|text| SigningSecret::from(text.to_owned()))
+    let opened = key.open_in_place(nonce, aad, text.as_mut_slice()).ok()?;
+    std::str::from_utf8(opened).ok().map(str::to_owned)
 }
 
-fn aad(webhook: WebhookId) -> Aad<[u8; 16]> {
-    Aad::from(webhook.as_uuid().into_bytes())
+fn aad(webhook: WebhookId, field: SealedField) -> Aad<[u8; 17]> {
+    let mut data = [field as u8; 17];
+    data[..16].copy_from_slice(webhook.as_uuid().as_bytes());
+    Aad::from(data)
 }
 
 #[cfg(test)]

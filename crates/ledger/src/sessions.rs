@@ -14,14 +14,14 @@ use crate::{connect::pool::Ledger, error::LedgerError, statement::sql, tables::a
 /// Expired sessions that one statement deletes.
 const PURGE_ROWS: usize = 1000;
 
-/// The SHA-256 of a session id. The ledger knows nothing else of the id.
+/// The SHA-256 of a secret text that shows who calls: of a session id. The ledger knows nothing else of the text.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct SessionHash(Vec<u8>);
+pub struct CredentialHash(pub(crate) Vec<u8>);
 
-impl SessionHash {
-    /// Hashes the id in the cookie.
-    pub fn of(session_id: &str) -> Self {
-        Self(digest(&SHA256, session_id.as_bytes()).as_ref().to_vec())
+impl CredentialHash {
+    /// Hashes the text that the caller sends.
+    pub fn of(text: &str) -> Self {
+        Self(digest(&SHA256, text.as_bytes()).as_ref().to_vec())
     }
 }
 
@@ -49,7 +49,7 @@ impl Session {
 /// A session to be stored.
 pub struct NewSession {
     /// The hash of its id.
-    pub hash: SessionHash,
+    pub hash: CredentialHash,
     /// Who is logged in.
     pub session: Session,
     /// When it expires.
@@ -62,17 +62,26 @@ impl NewSession {
     /// # Errors
     /// When the system has no randomness.
     pub fn begin(session: Session, expires_at: OffsetDateTime) -> Result<(String, Self), LedgerError> {
-        let mut random = [0; 32];
-        SystemRandom::new().fill(&mut random).map_err(|_| LedgerError::Randomness)?;
-        let id = hex::encode(random);
-        let new = Self { hash: SessionHash::of(&id), session, expires_at };
+        let id = random_digits()?;
+        let new = Self { hash: CredentialHash::of(&id), session, expires_at };
         Ok((id, new))
     }
 }
 
+/// Generates 256 random bits in hexadecimal.
+pub(crate) fn random_digits() -> Result<String, LedgerError> {
+    let mut random = [0; 32];
+    SystemRandom::new().fill(&mut random).map_err(|_| LedgerError::Randomness)?;
+    Ok(hex::encode(random))
+}
+
 impl Ledger {
     /// The session with this id, if it exists and has not expired at `now`.
-    pub async fn session_find(&self, hash: &SessionHash, now: OffsetDateTime) -> Result<Option<Session>, LedgerError> {
+    pub async fn session_find(
+        &self,
+        hash: &CredentialHash,
+        now: OffsetDateTime,
+    ) -> Result<Option<Session>, LedgerError> {
         let of_hash = admin_sessions::table.find(&hash.0).filter(admin_sessions::expires_at.gt(now));
         let query = of_hash.select(Session::as_select());
         self.run("session_find", async |conn| query.first(conn).await.optional()).await
@@ -91,7 +100,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::session_create`]. The other session then stays, unless the error [is
     /// unconfirmed](LedgerError::is_unconfirmed).
-    pub async fn session_exchange(&self, other: &SessionHash, new: &NewSession) -> Result<bool, LedgerError> {
+    pub async fn session_exchange(&self, other: &CredentialHash, new: &NewSession) -> Result<bool, LedgerError> {
         self.transaction("session_exchange", async |conn| {
             let revoked = diesel::delete(admin_sessions::table.find(&other.0)).execute(conn).await? > 0;
             if revoked {
@@ -103,12 +112,12 @@ impl Ledger {
     }
 
     /// Deletes a session. Returns whether there was one, expired or not.
-    pub async fn session_revoke(&self, hash: &SessionHash) -> Result<bool, LedgerError> {
+    pub async fn session_revoke(&self, hash: &CredentialHash) -> Result<bool, LedgerError> {
         Ok(self.sessions_revoke(std::slice::from_ref(hash)).await? > 0)
     }
 
     /// Deletes sessions, as far as there are such. Returns how many, expired or not.
-    pub async fn sessions_revoke(&self, hashes: &[SessionHash]) -> Result<usize, LedgerError> {
+    pub async fn sessions_revoke(&self, hashes: &[CredentialHash]) -> Result<usize, LedgerError> {
         let ids = hashes.iter().map(|hash| &hash.0);
         let revoke = diesel::delete(admin_sessions::table.filter(admin_sessions::id_sha256.eq_any(ids)));
         self.run("sessions_revoke", async |conn| revoke.execute(conn).await).await

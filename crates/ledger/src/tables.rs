@@ -6,11 +6,15 @@ diesel::table! {
         tenant_id -> Uuid,
         name -> Text,
         description -> Text,
+        external_id -> Nullable<Text>,
         url -> Text,
         events -> Array<Text>,
         is_active -> Bool,
         secret_key_id -> Text,
         secret_sealed -> Binary,
+        header_names -> Array<Text>,
+        headers_key_id -> Nullable<Text>,
+        headers_sealed -> Nullable<Binary>,
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
         paused_at -> Nullable<Timestamptz>,
@@ -40,6 +44,19 @@ diesel::table! {
         role -> Text,
         created_at -> Timestamptz,
         expires_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    api_keys (id) {
+        id -> Uuid,
+        tenant_id -> Uuid,
+        name -> Text,
+        key_sha256 -> Binary,
+        created_by -> Text,
+        created_at -> Timestamptz,
+        expires_at -> Nullable<Timestamptz>,
+        last_used_on -> Nullable<Date>,
     }
 }
 
@@ -123,9 +140,9 @@ diesel::table! {
 diesel::table! {
     notices (id) {
         id -> Uuid,
-        webhook_id -> Uuid,
+        webhook_id -> Nullable<Uuid>,
         tenant_id -> Uuid,
-        webhook_name -> Text,
+        webhook_name -> Nullable<Text>,
         notice_type -> Text,
         details -> Json,
         created_at -> Timestamptz,

@@ -25,6 +25,8 @@ pub struct TenantCondition {
     pub cancelling: i64,
     /// Notices that the broker has not confirmed.
     pub unpublished: i64,
+    /// Keys of programs, expired ones too.
+    pub keys: i64,
     /// The seconds since the last deletion. `None` if there was none.
     pub last_deleted: Option<f64>,
 }
@@ -44,6 +46,7 @@ const READ_CONDITION: &str = "SELECT \
        (SELECT count(*) FROM cancellations \
         WHERE webhook_id IN (SELECT id FROM webhooks WHERE tenant_id = $1)) AS cancelling, \
        (SELECT count(*) FROM notices WHERE tenant_id = $1 AND leased_until IS NOT NULL) AS unpublished, \
+       (SELECT count(*) FROM api_keys WHERE tenant_id = $1) AS keys, \
        (SELECT extract(epoch FROM now() - max(deleted_at))::float8 FROM webhooks \
         WHERE tenant_id = $1 AND deleted_at IS NOT NULL) AS last_deleted";
 // A webhook's log is read as the README says of it.
@@ -51,7 +54,7 @@ const COUNT_CHUNK: &str = "WITH chunk AS MATERIALIZED ( \
        SELECT id FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3 \
      ) SELECT (SELECT count(*) FROM chunk) AS deliveries, (SELECT id FROM chunk ORDER BY id DESC LIMIT 1) AS last";
 
-rows! { TenantCondition { registered, deleted, cancelling, unpublished, last_deleted } }
+rows! { TenantCondition { registered, deleted, cancelling, unpublished, keys, last_deleted } }
 
 impl Ledger {
     /// How far a tenant has left.

@@ -4,6 +4,7 @@ mod backlog;
 pub(crate) mod cancellation;
 mod changes;
 pub(crate) mod deletions;
+pub(crate) mod headers;
 mod ownership;
 pub(crate) mod settings;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use diesel::{pg::Pg, prelude::*, sql_types::BigInt};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{DeliveryState, NoticeType, TenantId, WebhookId};
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -28,7 +29,7 @@ use crate::{
     secrets::SealedSecret,
     statement::sql,
     tables::{webhook_health, webhooks},
-    webhook::settings::WebhookSettings,
+    webhook::{headers::WebhookHeaders, settings::WebhookSettings},
 };
 
 /// The time after a webhook's `deleted_at` in which an ingest may still store a delivery to the webhook. `deleted_at` is the
@@ -44,10 +45,14 @@ pub struct Webhook {
     pub id: WebhookId,
     /// The settings.
     pub settings: WebhookSettings,
+    /// The names of its own headers.
+    pub header_names: Vec<String>,
     /// When it was registered.
     pub created_at: OffsetDateTime,
-    /// When it was last changed.
+    /// When it was last changed. Each change has a later time.
     pub updated_at: OffsetDateTime,
+    /// When it was deleted.
+    pub deleted_at: Option<OffsetDateTime>,
     /// The outcomes of its attempts.
     pub health: WebhookHealth,
     /// The numbers of waiting deliveries, and of those that did not arrive.
@@ -84,6 +89,20 @@ pub struct NewWebhook {
     /// The sealed signing secret.
     #[diesel(embed)]
     pub secret: SealedSecret,
+    /// Its own headers.
+    #[diesel(embed)]
+    pub headers: WebhookHeaders,
+}
+
+/// Which of a tenant's webhooks are listed. The default: all that are not deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WebhookFilter {
+    /// The one that has this external id.
+    pub external_id: Option<String>,
+    /// Those that have this name.
+    pub name: Option<String>,
+    /// The deleted ones, as long as their logs are kept.
+    pub is_deleted: bool,
 }
 
 /// How many webhooks a tenant may have.
@@ -101,8 +120,10 @@ struct StoredWebhook {
     id: WebhookId,
     #[diesel(embed)]
     settings: WebhookSettings,
+    header_names: Vec<String>,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
+    deleted_at: Option<OffsetDateTime>,
 }
 
 impl Ledger {
@@ -118,7 +139,7 @@ impl Ledger {
             // One registration per tenant at a time, so that the counts stay true.
             lock_registrations(conn, tenant).await?;
             if webhooks::table.find(new.id.as_uuid()).count().get_result::<i64>(conn).await? > 0 {
-                return Ok(Err(Refusal::Exists));
+                return Ok(Err(Refusal::Exists(new.id)));
             }
             let mine = webhooks::table.filter(of(tenant));
             if mine.count().get_result::<i64>(conn).await? >= i64::from(most.webhooks) {
@@ -130,27 +151,44 @@ impl Ledger {
             let row = (new, webhooks::tenant_id.eq(tenant));
             let insert = diesel::insert_into(webhooks::table).values(row).returning(StoredWebhook::as_returning());
             let row: StoredWebhook = insert.get_result(conn).await?;
-            let details = Value::Object(new.settings.members());
-            add_history(conn, actor, new.id, Action::Created, details).await?;
+            let mut details = new.settings.members();
+            if !new.headers.names.is_empty() {
+                details.insert("header_names".to_owned(), json!(new.headers.names));
+            }
+            add_history(conn, actor, new.id, Action::Created, Value::Object(details)).await?;
             add_notice(conn, actor, new.id, NoticeType::Created, &[]).await?;
             Ok(Ok(row.webhook(None, None)))
         })
         .await
     }
 
-    /// The tenant's webhooks, in the order of their registrations.
-    pub async fn webhook_list(&self, tenant: TenantId, page: Page<WebhookId>) -> Result<Vec<Webhook>, LedgerError> {
+    /// The tenant's webhooks that the filter lets through, in the order of their registrations.
+    pub async fn webhook_list(
+        &self,
+        tenant: TenantId,
+        filter: &WebhookFilter,
+        page: Page<WebhookId>,
+    ) -> Result<Vec<Webhook>, LedgerError> {
         self.run("webhook_list", async |conn| {
             // A tenant's webhooks are few: they are sorted without an index.
             let (at, id) = place(conn, tenant, page.after).await?;
             let is_later = webhooks::created_at.eq(at).and(webhooks::id.gt(id)).or(webhooks::created_at.gt(at));
             let query = |limit| {
-                webhooks::table
+                let mut query = webhooks::table
                     .left_join(webhook_health::table)
-                    .filter(of(tenant).and(is_later))
+                    .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(is_later))
+                    .filter(webhooks::deleted_at.is_not_null().eq(filter.is_deleted))
                     .order((webhooks::created_at, webhooks::id))
                     .limit(limit)
                     .select((StoredWebhook::as_select(), Option::<WebhookHealth>::as_select()))
+                    .into_boxed();
+                if let Some(id) = &filter.external_id {
+                    query = query.filter(webhooks::external_id.eq(id));
+                }
+                if let Some(name) = &filter.name {
+                    query = query.filter(webhooks::name.eq(name));
+                }
+                query
             };
             let found = load_page(page.limit, query, conn).await?;
             with_backlogs(conn, found).await
@@ -162,7 +200,7 @@ impl Ledger {
     pub async fn webhooks_all(&self, tenant: TenantId) -> Result<Vec<Webhook>, LedgerError> {
         let (mut all, mut page) = (Vec::new(), Page { after: None, limit: 200 });
         loop {
-            let listed = self.webhook_list(tenant, page).await?;
+            let listed = self.webhook_list(tenant, &WebhookFilter::default(), page).await?;
             let is_last = listed.len() < usize::from(page.limit);
             page.after = listed.last().map(|webhook| webhook.id);
             all.extend(listed);
@@ -272,11 +310,11 @@ pub(crate) async fn lock_registrations(conn: &mut AsyncPgConnection, tenant: Ten
 
 impl StoredWebhook {
     fn webhook(self, health: Option<WebhookHealth>, backlog: Option<Backlog>) -> Webhook {
-        let Self { id, settings, created_at, updated_at } = self;
+        let Self { id, settings, header_names, created_at, updated_at, deleted_at } = self;
         let (mut health, mut backlog) = (health.unwrap_or_default(), backlog.unwrap_or_default());
         health.failing_since = health.failing_since.filter(|_| health.failure_count > 0);
         // Nothing is attempted while it is paused.
         backlog.next_attempt_at = backlog.next_attempt_at.filter(|_| settings.is_active);
-        Webhook { id, settings, created_at, updated_at, health, backlog, latest: None }
+        Webhook { id, settings, header_names, created_at, updated_at, deleted_at, health, backlog, latest: None }
     }
 }

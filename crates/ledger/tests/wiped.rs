@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::FileExt,
 };
 
+use domain::{HeaderChange, ReceiverHeaders};
 use ledger::SecretKeys;
 use signing::SigningSecret;
 use uuid::Uuid;
@@ -56,6 +57,24 @@ fn an_opened_secret_leaves_no_copy_in_memory() {
     assert_eq!(copies(&masked), 0, "sealing leaves a copy");
     let opened = keys.open(webhook, &sealed).unwrap();
     assert!(copies(&masked) > 0, "the secret itself is not found");
+    drop(opened);
+    assert_eq!(copies(&masked), 0, "opening leaves a copy");
+}
+
+#[test]
+fn opened_headers_leave_no_copy_in_memory() {
+    let keys: SecretKeys = format!("test:{}", "7".repeat(64)).parse().unwrap();
+    let webhook = Uuid::from_u128(2).into();
+    let value = SigningSecret::generate().unwrap();
+    let masked: Vec<u8> = value.expose().bytes().skip(40).map(|byte| byte ^ MASK).collect();
+    let mut change = HeaderChange::default();
+    change.add("X-Key", Some(value.expose())).unwrap();
+    drop(value);
+    let sealed = keys.seal_headers(webhook, &ReceiverHeaders::default().changed(&change).unwrap()).unwrap();
+    drop(change);
+    assert_eq!(copies(&masked), 0, "sealing leaves a copy");
+    let opened = keys.open_headers(webhook, &sealed).unwrap();
+    assert!(copies(&masked) > 0, "the value itself is not found");
     drop(opened);
     assert_eq!(copies(&masked), 0, "opening leaves a copy");
 }

@@ -48,12 +48,7 @@ impl DatabaseWatch {
         );
         let (sender, last) = watch::channel(None);
         let clock = Clock { ledger: ledger.clone(), offset, sender, is_off: false };
-        essential.spawn("database clock", async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = clock.read_for_ever() => {}
-            }
-        });
+        essential.spawn("database clock", async move { stop.run_until_cancelled(clock.read_for_ever()).await });
         Self { last }
     }
 

@@ -4,10 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use domain::escaped;
 use tracing::{Level, Metadata};
-use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt, registry};
+use tracing_subscriber::{EnvFilter, filter::filter_fn, fmt, layer::SubscriberExt, registry, util::SubscriberInitExt};
 
 use crate::settings::{LogFormat, SettingsError};
 
@@ -49,7 +46,7 @@ pub fn init(format: LogFormat, level: &str) -> Result<(), SettingsError> {
     let already_set = match format {
         LogFormat::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init().is_err(),
         LogFormat::Json => {
-            registry.with(lines.json().flatten_event(true).with_writer(Escaped::stderr)).try_init().is_err()
+            registry.with(lines.json().flatten_event(true).with_writer(|| Escaped(io::stderr()))).try_init().is_err()
         }
     };
     if already_set {
@@ -61,12 +58,6 @@ pub fn init(format: LogFormat, level: &str) -> Result<(), SettingsError> {
 /// Writes JSON without the control characters that JSON permits, such as U+009B: a terminal that shows the log would obey
 /// them. The text format escapes them itself.
 struct Escaped<W>(W);
-
-impl Escaped<io::Stderr> {
-    fn stderr() -> Self {
-        Self(io::stderr())
-    }
-}
 
 impl<W: Write> Write for Escaped<W> {
     /// Gets a line as a whole.

@@ -5,11 +5,9 @@
 
 mod routes;
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
+use domain::error_chain;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -68,7 +66,7 @@ impl OpsServer {
                 accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                     Ok((stream, _)) => { connections.spawn(converse(stream, Arc::clone(&served))); }
                     Err(error) => {
-                        tracing::warn!(%error, "ops server cannot accept a connection");
+                        tracing::warn!(error = error_chain(&error), "ops server cannot accept a connection");
                         sleep(ACCEPT_RETRY_PAUSE).await;
                     }
                 },
@@ -95,7 +93,7 @@ async fn converse(stream: TcpStream, served: Arc<Served>) {
         .serve_connection(TokioIo::new(stream), service);
     match timeout(CONNECTION_TIMEOUT, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "ops connection ended badly"),
+        Ok(Err(error)) => tracing::debug!(error = error_chain(&error), "ops connection ended badly"),
         Err(_) => tracing::debug!("ops connection took too long"),
     }
 }

@@ -54,7 +54,7 @@ fn prepare() -> Result<Settings, SettingsError> {
     logs::init(settings.log.format, &settings.log.level)?;
     // Thousands of attempts need thousands of sockets. The soft limit is low only for programs that use select(2).
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
-        tracing::warn!(%error, "the limit of open files could not be raised");
+        tracing::warn!(error = error_chain(&error), "the limit of open files could not be raised");
     }
     Ok(settings)
 }

@@ -54,12 +54,7 @@ impl Publishing<'_> {
             let Some(queue) = message_of(&publication).map(|message| message.routing_key.clone()) else { continue };
             queues.entry(queue).or_default().push(publication);
         }
-        let part = |(_, publications)| QueuePublications {
-            publications,
-            confirmed: Vec::new(),
-            tries: 0,
-            backoff: Backoff::default(),
-        };
+        let part = |(_, publications)| QueuePublications { publications, tries: 0, backoff: Backoff::default() };
         let mut tries: FuturesUnordered<_> =
             queues.into_iter().map(|queue| self.try_once(part(queue), &message_of)).collect();
         let (mut is_held_up, held_up_at) = (false, Instant::now() + HELD_UP_AFTER);
@@ -68,8 +63,8 @@ impl Publishing<'_> {
                 biased;
                 () = self.abandon.cancelled() => return None,
                 tried = tries.next() => match tried {
-                    Some(mut part) => {
-                        let sources = part.confirmed.drain(..).flat_map(|publication| publication.sources);
+                    Some((part, confirmed)) => {
+                        let sources = confirmed.into_iter().flat_map(|publication| publication.sources);
                         ready.extend(sources.filter_map(Arc::into_inner));
                         if !part.publications.is_empty() {
                             is_held_up = true;
@@ -89,12 +84,12 @@ impl Publishing<'_> {
         }
     }
 
-    /// Does one try, after a pause unless it is the first.
+    /// Does one try, after a pause unless it is the first. Returns what is left, and what was confirmed.
     async fn try_once<S, T>(
         &self,
         mut part: QueuePublications<S, T>,
         message_of: &impl for<'t> Fn(&'t Publication<S, T>) -> Option<Cow<'t, Outgoing>>,
-    ) -> QueuePublications<S, T> {
+    ) -> (QueuePublications<S, T>, Vec<Publication<S, T>>) {
         if part.tries > 0 {
             part.backoff.pause().await;
         }
@@ -113,22 +108,21 @@ impl Publishing<'_> {
             }
         };
         drop(messages);
+        let mut confirmed = Vec::new();
         for (place, publication) in std::mem::take(&mut part.publications).into_iter().enumerate() {
             match places.binary_search(&place) {
                 Ok(at) if left.binary_search(&at).is_ok() => part.publications.push(publication),
-                Ok(_) => part.confirmed.push(publication),
+                Ok(_) => confirmed.push(publication),
                 Err(_) => {}
             }
         }
-        part
+        (part, confirmed)
     }
 }
 
 /// The publications that went to one queue at the first try.
 struct QueuePublications<S, T> {
     publications: Vec<Publication<S, T>>,
-    /// Those that the last try confirmed.
-    confirmed: Vec<Publication<S, T>>,
     tries: u32,
     backoff: Backoff,
 }

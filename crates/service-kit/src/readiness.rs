@@ -1,8 +1,6 @@
 //! Whether this process can do its work.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
 use prometheus_client::{metrics::gauge::Gauge, registry::Registry};

@@ -11,8 +11,7 @@ mod sensitive;
 mod sources;
 mod tree;
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use serde::Deserialize;
 use url::Url;

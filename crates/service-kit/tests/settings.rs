@@ -94,6 +94,7 @@ fn every_kind_of_setting_can_come_from_the_environment() {
         ("WEBHOOKS__OPS__LISTEN", "0.0.0.0:9100"),
         ("WEBHOOKS__SIGNING__STANDARD_WEBHOOKS", "false"),
         ("WEBHOOKS__RETRY__SCHEDULE", "500ms, 2s"),
+        ("WEBHOOKS__EGRESS__DENIED_NETWORKS", "127.0.1.0/24"),
         ("WEBHOOKS__EGRESS__ALLOWED_NETWORKS", "127.0.0.0/8, fd00::/8"),
         ("WEBHOOKS__EGRESS__ALLOWED_PORTS", "443, 10000-20000"),
         ("WEBHOOKS__EGRESS__DENIED_HOST_SUFFIXES", "internal.example, .Corp.example"),
@@ -124,6 +125,7 @@ fn every_kind_of_setting_can_come_from_the_environment() {
     let address_policy = settings.egress.address_policy();
     assert!(address_policy.check_port(8443).is_err() && address_policy.check_host("a.corp.example").is_err());
     assert!(address_policy.check_address("127.0.0.1".parse().unwrap()).is_ok());
+    assert!(address_policy.check_address("127.0.1.1".parse().unwrap()).is_err());
     assert_eq!((settings.egress.idle_timeout, settings.egress.max_idle_per_host), (Duration::from_secs(90), 0));
     assert_eq!((settings.dispatcher.max_in_flight, settings.dispatcher.tenant_share), (65_535, 1.0));
     assert_eq!(settings.limits.event_data_bytes, 14);
@@ -182,6 +184,7 @@ fn a_bad_value_is_refused_with_its_key_and_itself() {
         ("traces.timeout", "0s", "duration"),
         ("retry.schedule", "5m,60s", "value"),
         ("retry.schedule", "", "value"),
+        ("egress.denied_networks", "203.0.112.7", "networks"),
         ("egress.allowed_networks", "10.0.0.0/8,nowhere", "networks"),
         ("egress.allowed_ports", "443,0", "value"),
         ("egress.denied_host_suffixes", "a.example,*.example", "value"),

@@ -1,6 +1,6 @@
 //! Verifies a server's certificates, and finds whose dates are wrong.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme,
@@ -16,16 +16,9 @@ use rustls::{
 pub(crate) struct Verifier(pub(crate) Arc<WebPkiServerVerifier>);
 
 /// The certificate of an authority between the server and a trusted one has expired, or is not valid yet.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("of an intermediate certificate: {0}")]
 pub(crate) struct WrongDatesOfIntermediate(pub(crate) CertificateError);
-
-impl fmt::Display for WrongDatesOfIntermediate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "of an intermediate certificate: {}", self.0)
-    }
-}
-
-impl std::error::Error for WrongDatesOfIntermediate {}
 
 const fn are_wrong_dates(error: &CertificateError) -> bool {
     use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};

@@ -54,7 +54,7 @@ impl Traces {
             .with_max_delay(MAX_PAUSE);
         let mut exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Collector::new(Internal::new(client)?, headers.into_map()))
+            .with_http_client(Collector::new(Internal::new(client)?, headers.0))
             .with_endpoint(url)
             .with_timeout(EXPORT_TIMEOUT)
             .with_retry_policy(retries)

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 
 /// Headers of each request to the collector. Their values are marked as sensitive, so no log shows them.
 #[derive(Clone, Debug, Default)]
-pub struct CollectorHeaders(HeaderMap);
+pub struct CollectorHeaders(pub(crate) HeaderMap);
 
 /// A header that cannot be sent. It does not show any value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,10 +48,6 @@ impl CollectorHeaders {
         }
         Ok(Self(headers))
     }
-
-    pub(crate) fn into_map(self) -> HeaderMap {
-        self.0
-    }
 }
 
 #[cfg(test)]
@@ -62,11 +58,11 @@ mod tests {
     fn values_are_read_as_written_or_percent_encoded() {
         let read = CollectorHeaders::parse("Authorization=Basic%20aHVudGVyMg==, x-team = web,x-team=a%2Cb,").unwrap();
         let shown = format!("{read:?}");
-        let map = read.into_map();
+        let map = read.0;
         assert_eq!(map["authorization"], "Basic aHVudGVyMg==");
         assert_eq!(map.get_all("x-team").iter().collect::<Vec<_>>(), ["web", "a,b"]);
         assert!(!format!("{shown} {map:?}").contains("aHVudGVyMg"));
-        assert!(CollectorHeaders::parse("").unwrap().into_map().is_empty());
+        assert!(CollectorHeaders::parse("").unwrap().0.is_empty());
     }
 
     #[test]

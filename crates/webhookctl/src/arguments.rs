@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::Context;
 use hyper::Uri;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 
 /// An argument that clap takes and that cannot be used all the same. The exit code is clap's.
 #[derive(Debug, thiserror::Error)]
@@ -25,19 +25,14 @@ pub(crate) fn url(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The end of a session that lasts so long and begins now.
+/// The end of a session or a key that lasts so long and begins now.
 pub(crate) fn expiry(text: &str) -> Result<OffsetDateTime, String> {
     let ttl = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if ttl.is_zero() {
-        return Err("a session must last longer than zero".to_owned());
+        return Err("it must last longer than zero".to_owned());
     }
     let ttl = time::Duration::try_from(ttl).ok();
     ttl.and_then(|ttl| OffsetDateTime::now_utc().checked_add(ttl)).ok_or_else(|| "too long".to_owned())
-}
-
-/// A time.
-pub(crate) fn moment(text: &str) -> Result<OffsetDateTime, &'static str> {
-    OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "expected a time as 2026-11-27T03:00:00Z (RFC 3339)")
 }
 
 #[cfg(test)]
@@ -55,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_longer_than_zero_and_ends() {
+    fn a_session_or_a_key_lasts_longer_than_zero_and_ends() {
         let left = expiry("12h").unwrap() - OffsetDateTime::now_utc();
         assert!((43_100..=43_200).contains(&left.whole_seconds()), "{left}");
         for (bad, why) in [("soon", "expected number"), ("0s", "longer than zero"), ("9000y", "too long")] {

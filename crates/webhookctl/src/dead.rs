@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     connect, output,
-    parked::{self, Command, Counts},
+    parked::{self, Command},
     server_error,
 };
 
@@ -34,10 +34,10 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
         Command::Requeue { limit } => {
             let ledger = connect::ledger(settings)?;
             let noted = server_error::database(ledger.jobs_parked().await)?;
-            let ready = server_error::broker(broker.parked_ready(&dead).await)?;
+            let ready = ready(&broker).await?;
             let parked = server_error::broker(broker.parked_list(&dead, usize::MAX).await)?;
             // Somebody removed their messages: lost-job detection makes their jobs again.
-            let lost = match limit.is_none() && are_too_many(noted.len(), ready) && is_back(&broker, ready).await? {
+            let lost = match limit.is_none() && noted.len() > ready && is_back(&broker, ready).await? {
                 true => without_message(noted, &parked),
                 false => Vec::new(),
             };
@@ -57,11 +57,8 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
             output::line(format_args!("handed {moved} message(s) to the dispatchers again"))
         }
         Command::Discard(discard) => {
-            let (ledger, mut counts) = (connect::ledger(settings)?, Counts::default());
-            let reason = |parked: &Parked| parked::reason(parked, REASON_HEADER).unwrap_or_default();
-            let reading = server_error::broker(discard.read(&broker, &dead, reason, &mut counts).await)?;
-            let mut gone = 0;
-            if discard.show(&counts, &reading, lines)? {
+            let (ledger, mut gone) = (connect::ledger(settings)?, 0);
+            if let Some(reading) = discard.choose(&broker, &dead, REASON_HEADER, lines).await? {
                 for deliveries in deliveries(reading.parked()).chunks(MAX_BATCH_DELIVERIES) {
                     server_error::database(ledger.deliveries_cancel(deliveries).await)?;
                     server_error::database(ledger.jobs_unpark(deliveries).await)?;
@@ -73,17 +70,18 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
     }
 }
 
-/// Returns true if more deliveries are parked than messages are ready.
-fn are_too_many(noted: usize, ready: u32) -> bool {
-    u32::try_from(noted).is_ok_and(|noted| noted > ready)
+/// The number of dead letters that are ready.
+async fn ready(broker: &Broker) -> anyhow::Result<usize> {
+    let ready = server_error::broker(broker.depth(&broker.names().dead()).await)?;
+    Ok(usize::try_from(ready.unwrap_or_default())?)
 }
 
 /// Returns true if as many dead letters are ready as before they were listed. Otherwise somebody else reads them: then a delivery
 /// whose message was not seen may have one.
-async fn is_back(broker: &Broker, before: u32) -> anyhow::Result<bool> {
+async fn is_back(broker: &Broker, before: usize) -> anyhow::Result<bool> {
     let deadline = Instant::now() + RETURN_TIMEOUT;
     loop {
-        let ready = server_error::broker(broker.parked_ready(&broker.names().dead()).await)?;
+        let ready = ready(broker).await?;
         if ready == before || Instant::now() >= deadline {
             return Ok(ready == before);
         }

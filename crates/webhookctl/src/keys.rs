@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use clap::Subcommand;
-use ledger::{KeyUse, Ledger, SecretKeys};
+use ledger::{KeyUse, Ledger, SecretKeys, Unopened};
 use service_kit::{Settings, connections};
 
 use crate::{connect, output, server_error};
@@ -10,7 +10,7 @@ use crate::{connect, output, server_error};
 /// Commands about keys.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Shows how many secrets each key seals, whether it is configured or not.
+    /// Shows how many secrets each key seals (signing secrets, and headers of webhooks), whether it is configured or not.
     List,
     /// Reseals with the first key what other configured keys seal, so that they can be retired. Services can stay up.
     Reseal,
@@ -47,8 +47,8 @@ async fn reseal(ledger: &Ledger, keys: &SecretKeys) -> anyhow::Result<()> {
         }
     }
     output::line(format_args!("resealed {resealed} secret(s) with the key {first:?}"))?;
-    for secret in &unopened {
-        output::line(format_args!("webhook {}: {}", secret.webhook, secret.error))?;
+    for Unopened { webhook, field, error } in &unopened {
+        output::line(format_args!("webhook {webhook}, {}: {error}", field.words()))?;
     }
     let used = server_error::database(ledger.keys_used(keys).await)?;
     output::line(table(keys, &used).trim_end())?;

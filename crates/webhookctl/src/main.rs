@@ -8,6 +8,7 @@ mod connect;
 mod dead;
 mod doctor;
 mod health;
+mod key;
 mod keys;
 mod listen;
 mod migrate;
@@ -48,6 +49,9 @@ enum Command {
     /// Admin sessions of the `database` back end.
     #[command(subcommand)]
     Session(session::Command),
+    /// Keys by which programs call the API for a tenant.
+    #[command(subcommand)]
+    Key(key::Command),
     Rejected(rejected::Arguments),
     /// Dead jobs: unreadable ones, those of unknown deliveries, and those that crashed dispatchers.
     #[command(subcommand)]
@@ -93,6 +97,7 @@ async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Listen(arguments) => listen::run(settings, arguments).await?,
         Command::Migrate(arguments) => migrate::run(&settings?, &arguments).await?,
         Command::Session(command) => session::run(&settings?, command).await?,
+        Command::Key(command) => key::run(&settings?, command).await?,
         Command::Rejected(arguments) => rejected::run(&settings?, arguments).await?,
         Command::Dead(command) => dead::run(&settings?, command).await?,
         Command::Brake(arguments) => brake::run(&settings?, arguments).await?,

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use broker::{Broker, BrokerError, Parked, Reading};
+use broker::{Broker, Parked, Reading};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::{confirm::Confirm, output};
+use crate::{confirm::Confirm, output, server_error};
 
 /// Commands about parked messages.
 #[derive(Subcommand)]
@@ -36,43 +36,36 @@ pub(crate) struct Discard {
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
     #[command(flatten)]
-    pub(crate) confirm: Confirm,
+    confirm: Confirm,
 }
 
 /// The number of messages.
 #[derive(Default)]
-pub(crate) struct Counts {
+struct Counts {
     by_reason: BTreeMap<String, usize>,
     /// Those that are to be deleted, including those beyond the limit.
     wanted: usize,
 }
 
 impl Discard {
-    /// Reads a queue, counts its messages by reason, and keeps those that are to be deleted, as many as the limit.
-    pub(crate) async fn read(
+    /// Reads a queue, and prints its counts by reason and the messages that are to be deleted, as many as the limit. Returns
+    /// these messages, or `None` if nothing is to be deleted.
+    pub(crate) async fn choose(
         &self,
         broker: &Broker,
         queue: &str,
-        reason: impl Fn(&Parked) -> String,
-        counts: &mut Counts,
-    ) -> Result<Reading, BrokerError> {
+        reason_header: &str,
+        lines: impl Fn(&Parked) -> Vec<Value>,
+    ) -> anyhow::Result<Option<Reading>> {
+        let mut counts = Counts::default();
         let is_wanted = |parked: &Parked| {
-            let reason = reason(parked);
+            let reason = reason(parked, reason_header).unwrap_or_default();
             let is_wanted = self.reason.as_ref().is_none_or(|wanted| *wanted == reason);
             *counts.by_reason.entry(reason).or_default() += 1;
             counts.wanted += usize::from(is_wanted);
             is_wanted
         };
-        broker.parked_read(queue, self.limit, is_wanted).await
-    }
-
-    /// Prints the counts and the messages. Returns false if nothing is to be deleted.
-    pub(crate) fn show(
-        &self,
-        counts: &Counts,
-        reading: &Reading,
-        lines: impl Fn(&Parked) -> Vec<Value>,
-    ) -> anyhow::Result<bool> {
+        let reading = server_error::broker(broker.parked_read(queue, self.limit, is_wanted).await)?;
         let count = reading.parked().len();
         let more = match counts.wanted - count {
             0 => String::new(),
@@ -80,7 +73,7 @@ impl Discard {
         };
         output::line(format_args!("parked: {counts}; to discard: {count}{more}"))?;
         reading.parked().iter().flat_map(lines).try_for_each(output::line)?;
-        Ok(count > 0 && self.confirm.go_on()?)
+        Ok((count > 0 && self.confirm.go_on()?).then_some(reading))
     }
 }
 

@@ -3,17 +3,11 @@
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
-use domain::{EventType, OutcomeClass, TenantId};
-use ledger::{Actor, Ledger, LedgerError, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook};
+use domain::{EventType, OutcomeClass, TenantId, Timestamp};
+use ledger::{Actor, Ledger, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook};
 use service_kit::Settings;
-use time::OffsetDateTime;
 
-use crate::{
-    arguments::{Misuse, moment},
-    confirm::Confirm,
-    connect, output, server_error,
-    steps::Steps,
-};
+use crate::{arguments::Misuse, confirm::Confirm, connect, output, server_error, steps::Steps};
 
 /// Tenants that are listed.
 const MAX_LISTED_TENANTS: usize = 20;
@@ -25,11 +19,11 @@ const MAX_LISTED_TENANTS: usize = 20;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Deliveries whose event fired at this time or later, such as 2026-11-27T03:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    from: OffsetDateTime,
+    #[arg(long, value_name = "TIME")]
+    from: Timestamp,
     /// Deliveries whose event fired before this time.
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    to: OffsetDateTime,
+    #[arg(long, value_name = "TIME")]
+    to: Timestamp,
     /// Deliveries whose last attempt had one of these outcomes, comma separated [default: all].
     #[arg(long, value_name = "CLASS", value_delimiter = ',', value_parser = failure)]
     outcome: Vec<OutcomeClass>,
@@ -62,7 +56,13 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     let ledger = connect::ledger(settings)?;
     connect::require_schema(&ledger).await?;
     let run = Run {
-        wanted: NewRecovery { since: from, until: Some(to), states: vec![Recoverable::Dropped], outcomes, event_types },
+        wanted: NewRecovery {
+            since: from.as_datetime(),
+            until: Some(to.as_datetime()),
+            states: vec![Recoverable::Dropped],
+            outcomes,
+            event_types,
+        },
         bodies: settings.retention.kept().bodies,
         user,
         ledger,
@@ -99,14 +99,9 @@ impl Run {
         let mut found = Vec::new();
         let mut steps = Steps::new("the deliveries are not counted, and nothing was changed: run the command again");
         for webhook in server_error::database(self.ledger.recoverable_webhooks(tenant).await)? {
-            let counted = loop {
-                let RecoverableWebhook { id, tenant, .. } = webhook;
-                match self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await {
-                    Ok(counted) => break counted,
-                    Err(error) => again("counting", &mut steps, error).await?,
-                }
-            };
-            steps.failed = 0;
+            let RecoverableWebhook { id, tenant, .. } = webhook;
+            let count = async || self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await;
+            let counted = steps.take("counting", count).await?;
             // Of certain outcomes there may be some beyond those that were looked at.
             let counted = counted.filter(|counted| counted.total() > 0 || !counted.is_exact);
             found.extend(counted.map(|counted| (webhook, counted)));
@@ -120,14 +115,8 @@ impl Run {
         let mut steps = Steps::new("interrupted: run the command again for the other webhooks");
         for webhook in webhooks {
             let actor = Actor { tenant: webhook.tenant, user: self.user.clone() };
-            let begin = loop {
-                match self.ledger.recovery_create(&actor, webhook.id, &self.wanted, self.bodies).await {
-                    Ok(begin) => break begin,
-                    Err(error) => again("a recovery", &mut steps, error).await?,
-                }
-            };
-            steps.failed = 0;
-            match begin {
+            let create = async || self.ledger.recovery_create(&actor, webhook.id, &self.wanted, self.bodies).await;
+            match steps.take("a recovery", create).await? {
                 Ok(Recover::Begun(_)) => begun += 1,
                 Ok(Recover::Running(_)) => {
                     say_skipped(webhook)?;
@@ -144,14 +133,6 @@ impl Run {
         ))?;
         Ok(skipped)
     }
-}
-
-/// Pauses before what failed is tried again. Fails if that is of no use.
-async fn again(what: &str, steps: &mut Steps, error: LedgerError) -> anyhow::Result<()> {
-    let text = format!("{what} is tried again: {error}");
-    steps.retry(error).await?;
-    output::error(text);
-    Ok(())
 }
 
 fn say_skipped(RecoverableWebhook { id, tenant, .. }: &RecoverableWebhook) -> anyhow::Result<()> {

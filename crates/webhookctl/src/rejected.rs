@@ -9,7 +9,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     connect, output,
-    parked::{self, Command, Counts},
+    parked::{self, Command},
     server_error,
 };
 
@@ -41,13 +41,11 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
             output::line(format_args!("handed {moved} event(s) to ingest again"))
         }
         Command::Discard(discard) => {
-            let mut counts = Counts::default();
-            let reason = |parked: &Parked| parked::reason(parked, REASON_HEADER).unwrap_or_default();
-            let reading = server_error::broker(discard.read(&broker, &queue, reason, &mut counts).await)?;
-            let mut gone = 0;
-            if discard.show(&counts, &reading, |parked| vec![line(parked)])? {
-                gone = server_error::broker(reading.discard().await)?;
-            }
+            let lines = |parked: &Parked| vec![line(parked)];
+            let gone = match discard.choose(&broker, &queue, REASON_HEADER, lines).await? {
+                Some(reading) => server_error::broker(reading.discard().await)?,
+                None => 0,
+            };
             output::line(format_args!("discarded {gone} event(s)"))
         }
     }

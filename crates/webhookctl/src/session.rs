@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use clap::Subcommand;
 use domain::TenantId;
-use ledger::{Ledger, NewSession, Session, SessionHash};
+use ledger::{CredentialHash, Ledger, NewSession, Session};
 use service_kit::{
     Settings, SettingsError,
     settings::{Console, SessionBackEnd},
@@ -67,7 +67,7 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
             let id = if id == "-" { stdin()? } else { id };
             let id = id.trim();
             ensure!(!id.is_empty(), Misuse("the session id is empty".to_owned()));
-            let revoked = server_error::database(ledger.session_revoke(&SessionHash::of(id)).await)?;
+            let revoked = server_error::database(ledger.session_revoke(&CredentialHash::of(id)).await)?;
             ensure!(revoked, "there is no such session");
             output::line("the session is revoked")
         }

@@ -30,21 +30,31 @@ impl Steps {
         Self { failed: 0, shown_at: Instant::now(), interrupted }
     }
 
-    /// Pauses before the step is tried again. Returns false if it was tried often enough.
-    pub(crate) async fn may_retry(&mut self) -> bool {
-        self.failed += 1;
-        if self.failed == MAX_TRIES {
-            return false;
+    /// Takes a step until it succeeds, and says when it is tried again. Fails if another try is of no use.
+    pub(crate) async fn take<T>(
+        &mut self,
+        what: &str,
+        step: impl AsyncFn() -> Result<T, LedgerError>,
+    ) -> anyhow::Result<T> {
+        self.failed = 0;
+        loop {
+            let error = match step().await {
+                Ok(taken) => return Ok(taken),
+                Err(error) => error,
+            };
+            let text = format!("{what} is tried again: {error}");
+            self.retry(error).await?;
+            output::error(text);
         }
-        sleep(RETRY_PAUSE).await;
-        true
     }
 
     /// Pauses before a step is tried again that the ledger refused. Fails if that is of no use.
     pub(crate) async fn retry(&mut self, error: LedgerError) -> anyhow::Result<()> {
-        if error.is_unavailable() || !self.may_retry().await {
+        self.failed += 1;
+        if error.is_unavailable() || self.failed == MAX_TRIES {
             return server_error::database(Err(error)).context(self.interrupted);
         }
+        sleep(RETRY_PAUSE).await;
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use crate::{confirm::Confirm, connect};
 /// What a tenant that leaves needs.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Deletes all webhooks of a tenant, as its administrators can, and cancels what waits for them. Nothing more is
-    /// delivered, and new events make no deliveries. The log stays readable.
+    /// Revokes all keys of a tenant, deletes all its webhooks, as its administrators can, and cancels their waiting deliveries.
+    /// Nothing more is delivered, and new events make no deliveries. The log stays readable.
     Stop {
         /// The tenant: a UUID.
         tenant: TenantId,

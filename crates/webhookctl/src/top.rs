@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
 use domain::{DeliveryId, time_text};
 use ledger::{Brake, Top, WebhookAttempts, WebhookFailures, WebhookHeld};
+use serde::Serialize;
 use serde_json::{Value, json};
 use service_kit::Settings;
 use time::OffsetDateTime;
@@ -39,12 +40,22 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
     if arguments.json { output::line(seen.json()) } else { output::line(seen.screen()) }
 }
 
+/// Places that attempts of a webhook took on average.
+#[derive(Serialize)]
+struct Places {
+    webhook_id: Uuid,
+    tenant_id: Option<Uuid>,
+    places: f64,
+    attempts: i64,
+}
+
 /// Failed attempts of a webhook.
+#[derive(Serialize)]
 struct Failing {
-    webhook: Uuid,
-    tenant: Option<Uuid>,
+    webhook_id: Uuid,
+    tenant_id: Option<Uuid>,
     failed: i64,
-    why: Option<String>,
+    failure: Option<String>,
 }
 
 /// Everything that is shown.
@@ -55,8 +66,8 @@ struct Seen {
     deliveries: i64,
     /// When the event of the oldest of these fired, if there are older ones.
     cut_at: Option<OffsetDateTime>,
-    places: Vec<WebhookAttempts>,
-    slow: Vec<WebhookAttempts>,
+    places: Vec<Places>,
+    slow: Vec<Places>,
     failing: Vec<Failing>,
     held: Vec<WebhookHeld>,
     /// Messages that wait for a dispatcher, by lane. `None` where there is no queue.
@@ -64,36 +75,29 @@ struct Seen {
 }
 
 impl Seen {
-    /// Places that were taken on average: the time that the attempts took, in the time of which attempts were read.
-    fn places_of(&self, seconds: f64) -> f64 {
-        let read = self.cut_at.map_or(f64::INFINITY, |cut_at| (self.now - cut_at).as_seconds_f64());
-        seconds / read.clamp(1.0, PERIOD.as_secs_f64())
-    }
-
     fn of(brakes: Vec<Brake>, top: Top, ready: Vec<(&'static str, Option<u32>)>, limit: usize) -> Self {
         let Top { now, attempts, failures, held, deliveries, cut_at } = top;
+        let cut_at = cut_at.map(DeliveryId::occurred_at);
+        // The time in which attempts were read. All attempts of a webhook together may have taken several times as long.
+        let read = cut_at.map_or(f64::INFINITY, |cut_at| (now - cut_at).as_seconds_f64());
+        let read = read.clamp(1.0, PERIOD.as_secs_f64());
+        let places = |one: &WebhookAttempts, seconds: f64, attempts| {
+            let WebhookAttempts { webhook_id, tenant_id, .. } = *one;
+            Places { webhook_id, tenant_id, places: seconds / read, attempts }
+        };
+        let slow = attempts.iter().filter(|one| one.slow_attempts > 0);
+        let slow = slow.map(|one| places(one, one.slow_seconds, one.slow_attempts));
+        let slow = most(slow, limit, |one| one.places);
+        let places = attempts.iter().map(|one| places(one, one.seconds, one.attempts));
+        let places = most(places, limit, |one| one.places);
         let failing = failing(&attempts, failures, limit);
-        let slow = most(attempts.iter().filter(|one| one.slow_attempts > 0).cloned(), limit, |one| one.slow_seconds);
-        let places = most(attempts, limit, |one| one.seconds);
         let held = most(held, limit, |one| one.jobs as f64);
-        Self {
-            now,
-            brakes,
-            deliveries,
-            cut_at: cut_at.map(DeliveryId::occurred_at),
-            places,
-            slow,
-            failing,
-            held,
-            ready,
-        }
+        Self { now, brakes, deliveries, cut_at, places, slow, failing, held, ready }
     }
 
     fn json(&self) -> Value {
-        let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| json!({"webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "places": self.places_of(seconds), "attempts": count});
         let brake =
             |one: &Brake| json!({"holder": one.holder, "reason": one.reason, "since": time_text::written(one.since)});
-        let failing = |Failing { webhook, tenant, failed, why }: &Failing| json!({"webhook_id": webhook, "tenant_id": tenant, "failed": failed, "failure": why});
         let held = |one: &WebhookHeld| {
             json!({
                 "webhook_id": one.webhook_id, "tenant_id": one.tenant_id, "jobs": one.jobs, "paused": one.paused,
@@ -106,9 +110,9 @@ impl Seen {
             "seconds": PERIOD.as_secs(),
             "deliveries": self.deliveries,
             "events_since": self.cut_at.and_then(time_text::written),
-            "places": self.places.iter().map(|one| attempts(one, one.seconds, one.attempts)).collect::<Vec<_>>(),
-            "slow": self.slow.iter().map(|one| attempts(one, one.slow_seconds, one.slow_attempts)).collect::<Vec<_>>(),
-            "failing": self.failing.iter().map(failing).collect::<Vec<_>>(),
+            "places": self.places,
+            "slow": self.slow,
+            "failing": self.failing,
             "held": self.held.iter().map(held).collect::<Vec<_>>(),
             "ready": self.ready.iter().copied().collect::<HashMap<_, _>>(),
         })
@@ -138,21 +142,15 @@ impl Seen {
             let tenant = tenant.map_or_else(|| "-".to_owned(), |tenant| tenant.to_string());
             format!("{first:>12} {second:>9}  {webhook}  {tenant:36}  {last}").trim_end().to_owned()
         };
-        let attempts = |one: &WebhookAttempts, seconds: f64, count: i64| {
-            row(
-                format!("{:.2}", self.places_of(seconds)),
-                count.to_string(),
-                (one.webhook_id, one.tenant_id),
-                String::new(),
-            )
+        let places = |one: &Places| {
+            let webhook = (one.webhook_id, one.tenant_id);
+            row(format!("{:.2}", one.places), one.attempts.to_string(), webhook, String::new())
         };
-        let rows = self.places.iter().map(|one| attempts(one, one.seconds, one.attempts));
-        part(header("places", "attempts", ""), rows.collect());
-        let rows = self.slow.iter().map(|one| attempts(one, one.slow_seconds, one.slow_attempts));
-        part(header("slow places", "attempts", ""), rows.collect());
+        part(header("places", "attempts", ""), self.places.iter().map(places).collect());
+        part(header("slow places", "attempts", ""), self.slow.iter().map(places).collect());
         let rows = self.failing.iter().map(|one| {
-            let why = one.why.clone().unwrap_or_default();
-            row(one.failed.to_string(), String::new(), (one.webhook, one.tenant), why)
+            let failure = one.failure.clone().unwrap_or_default();
+            row(one.failed.to_string(), String::new(), (one.webhook_id, one.tenant_id), failure)
         });
         part(header("failed", "", "why"), rows.collect());
         let rows = self.held.iter().map(|one| {
@@ -184,16 +182,16 @@ fn most<T>(all: impl IntoIterator<Item = T>, limit: usize, number: impl Fn(&T) -
 fn failing(attempts: &[WebhookAttempts], failures: Vec<WebhookFailures>, limit: usize) -> Vec<Failing> {
     let mut all: HashMap<Uuid, Failing> = HashMap::new();
     for one in failures {
-        let WebhookFailures { webhook_id: webhook, tenant_id, failed, last_failure: why } = one;
-        all.insert(webhook, Failing { webhook, tenant: Some(tenant_id), failed, why });
+        let WebhookFailures { webhook_id, tenant_id, failed, last_failure: failure } = one;
+        all.insert(webhook_id, Failing { webhook_id, tenant_id: Some(tenant_id), failed, failure });
     }
     for one in attempts.iter().filter(|one| one.failed > 0) {
-        let (webhook, tenant) = (one.webhook_id, one.tenant_id);
-        let entry = all.entry(webhook).or_insert(Failing { webhook, tenant, failed: 0, why: one.failure.clone() });
+        let (webhook_id, tenant_id, failure) = (one.webhook_id, one.tenant_id, one.failure.clone());
+        let entry = all.entry(webhook_id).or_insert(Failing { webhook_id, tenant_id, failed: 0, failure });
         entry.failed = entry.failed.max(one.failed);
     }
     let mut all: Vec<_> = all.into_values().collect();
-    all.sort_by_key(|one| (Reverse(one.failed), one.webhook));
+    all.sort_by_key(|one| (Reverse(one.failed), one.webhook_id));
     all.truncate(limit);
     all
 }

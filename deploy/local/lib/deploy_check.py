@@ -157,8 +157,10 @@ def main():
             made.append([document for document in yaml.safe_load_all(template[1]) if document])
         if made[0] != made[-1]:
             refused.append("Helm 3 and Helm 4 make different manifests")
-        policy = yaml.safe_load(files[0].read_text()).get("networkPolicy", {})
-        refused += [*schemas(made[0]), *rules(made[0]), *open_networks(made[0], policy.get("receivers", {}).get("except", []))]
+        values = yaml.safe_load(files[0].read_text())
+        closed = values.get("networkPolicy", {}).get("receivers", {}).get("except", [])
+        closed += values.get("settings", {}).get("egress", {}).get("denied_networks", [])
+        refused += [*schemas(made[0]), *rules(made[0]), *open_networks(made[0], closed)]
         name = " and ".join(path.stem for path in files)
         report(f"{name}: {len(made[0])} manifests", refused)
     for path in (EXAMPLES / name for name in ("rabbitmq.yaml", "postgres.yaml", "monitors.yaml", "keda.yaml")):

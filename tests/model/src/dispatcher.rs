@@ -302,7 +302,7 @@ fn record(steps: &mut Steps, number: usize, job: Job, attempt: Made) {
         true if config.is(Broken::RecordOverwritesCancellation) => made,
         _ => new,
     });
-    let record = recorded.map_or(Record::found(&before, made.attempts, attempt.is_recorded), |new| Record::taken(&new));
+    let record = recorded.map_or(before.found(made.attempts, attempt.is_recorded), |new| Record::taken(&new));
     let note = match record {
         Record::Taken { .. } if recorded.is_some() => "recorded, and ends",
         Record::Taken { .. } => "was recorded, and ends",

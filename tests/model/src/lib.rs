@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod config;
+mod decisions;
 mod dispatcher;
 mod explore;
 mod ingest;
@@ -15,10 +16,11 @@ mod world;
 
 /// The words in which the steps of each actor are written.
 mod prelude {
-    pub(crate) use domain::{DeliveryState, HoldReason, Progress, WebhookState};
+    pub(crate) use domain::{DeliveryState, Progress, WebhookState};
 
     pub(crate) use crate::{
         config::{Broken, Config, May},
+        decisions::{HoldReason, JobPlaces, RowDecisions, WebhookDecisions},
         state::{
             Bag, DELIVERIES, Job, Lease, Message, Messages, NOW, Row, State, at, first_job, later, minutes, small, tick,
         },
@@ -27,4 +29,5 @@ mod prelude {
 }
 
 pub use config::{Broken, Config, LARGE_CONFIGS, May, SMALL_CONFIGS};
+pub use decisions::{HoldReason, JobPlaces, RowDecisions, WebhookDecisions};
 pub use explore::{Violation, explore};

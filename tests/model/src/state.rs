@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use domain::{JobPlaces, RetrySchedule};
+use domain::RetrySchedule;
 use time::OffsetDateTime;
 
 use crate::{config::Budget, dispatcher::Dispatcher, ingest::Batch, leader::Leader, prelude::*};

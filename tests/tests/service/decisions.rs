@@ -1,18 +1,18 @@
-//! The decisions that SQL restates: each statement of the ledger runs over every small row, and the rows are compared with what
-//! the function of `domain` says that the model decides by.
+//! The decisions that SQL makes: each statement of the ledger runs over every small row, and the rows are compared with what
+//! the function says by which the model decides.
 
 use std::{collections::HashSet, fmt::Debug, hash::Hash, time::Duration};
 
 use bytes::Bytes;
 use domain::{
-    DeliveryId, DeliveryState, EventType, HoldReason, Job, JobPlaces, OutcomeClass, PostResult, Progress, Timestamp,
-    WebhookId, WebhookState,
+    DeliveryId, DeliveryState, EventType, Job, OutcomeClass, PostResult, Progress, Timestamp, WebhookId, WebhookState,
 };
 use end_to_end::system::{Options, TestSystem};
 use ledger::{
     Actor, Attempted, JobToHold, Leader, Ledger, NewEvent, PromisedJob, Record, ReleaseRate, RetentionTimes, Stream,
     StreamPosition, Waiting,
 };
+use model::{HoldReason, JobPlaces, RowDecisions, WebhookDecisions};
 use time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
 
@@ -261,8 +261,7 @@ async fn a_row_takes_a_record_as_progress_recorded_says() {
         let records = table.ledger.attempts_record(attempts).await.unwrap();
         none(rows.iter_mut().zip(records).filter_map(|((row, made, is_own), record)| {
             let (before, new) = (*row, row.recorded(made));
-            let expected =
-                new.map_or(Record::found(row, made.attempts, *is_own && call != 2), |new| Record::taken(&new));
+            let expected = new.map_or(row.found(made.attempts, *is_own && call != 2), |new| Record::taken(&new));
             (*row, *is_own) = (new.unwrap_or(before), *is_own || new.is_some());
             (record != expected).then_some((call, before, *made, record, expected))
         }));
@@ -278,7 +277,7 @@ async fn a_row_is_resent_as_progress_resent_says_and_then_in_the_outbox() {
     let actor = Actor { tenant: TENANT.into(), user: String::new() };
     let kept = RetentionTimes { log: WEEK, bodies: WEEK };
     for id in table.ids() {
-        table.ledger.delivery_resend(&actor, webhook(WebhookState::Active), id, kept).await.unwrap();
+        _ = table.ledger.delivery_resend(&actor, webhook(WebhookState::Active), id, kept).await.unwrap();
     }
     table.became(|row, ()| row.resent(NOW)).await;
     let resent = table.rows.iter().filter(|(_, row, ())| row.resent(NOW).is_some()).count();

@@ -46,6 +46,7 @@ async fn attempts(api: &Api, webhook: &str, state: &str) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denied_hosts_ports_and_addresses_cannot_be_registered() {
     let settings = [
+        ("EGRESS__DENIED_NETWORKS", "203.0.112.0/24, 2a00:1450:64::/96".to_owned()),
         ("EGRESS__ALLOWED_NETWORKS", String::new()),
         ("EGRESS__ALLOWED_PORTS", "443, 8000-8999".to_owned()),
         ("EGRESS__DENIED_HOST_SUFFIXES", "internal.example".to_owned()),
@@ -62,6 +63,9 @@ async fn denied_hosts_ports_and_addresses_cannot_be_registered() {
         ("https://8.8.8.8:9000/", "refused_port", "deliveries to this port are not allowed"),
         ("https://127.1/", "refused_address", "127.0.0.1, which is not a public address (loopback)"),
         ("https://[::ffff:10.0.0.1]/", "refused_address", "(IPv4 mapped into IPv6)"),
+        ("https://203.0.112.7/", "refused_address", "203.0.112.7, which is denied: deliveries to this address are not"),
+        ("https://[64:ff9b::203.0.112.7]/", "refused_address", "which is denied"),
+        ("https://[2a00:1450:64::10.0.0.1]/", "refused_address", "which is denied"),
         ("https://127.0.0.1\u{3002}/", "refused_address", "(loopback)"),
     ] {
         let path = format!("/api/v1/webhooks/{webhook}/");
@@ -99,7 +103,7 @@ async fn what_is_denied_after_it_was_registered_is_refused_at_the_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_leads_to_a_private_address_is_refused_until_it_leads_elsewhere() {
+async fn a_name_that_leads_to_a_denied_or_private_address_is_refused_until_it_leads_elsewhere() {
     let name_server = NameServer::start(|name, before| match (name, before) {
         ("moves.receiver.example", 0) => Say::Addresses(vec![[127, 0, 0, 2].into(), [10, 0, 0, 1].into()]),
         ("moves.receiver.example", _) => Say::Addresses(vec![[127, 0, 0, 2].into(), [127, 0, 0, 1].into()]),
@@ -108,7 +112,8 @@ async fn a_name_that_leads_to_a_private_address_is_refused_until_it_leads_elsewh
     .await;
     let settings = [
         ("EGRESS__NAME_SERVERS", name_server.address().to_string()),
-        ("EGRESS__ALLOWED_NETWORKS", "127.0.0.1/32".to_owned()),
+        ("EGRESS__DENIED_NETWORKS", "127.0.0.2/32".to_owned()),
+        ("EGRESS__ALLOWED_NETWORKS", "127.0.0.0/8".to_owned()),
     ];
     let system = TestSystem::running(with("300ms,1h", &settings)).await;
     let (tenant, receiver) = (Uuid::new_v4(), Receiver::start(&system.ca, always(200)));

@@ -1,4 +1,4 @@
-//! The rotation of the keys that seal signing secrets.
+//! The rotation of the keys that seal signing secrets and webhooks' own headers.
 use std::collections::HashMap;
 
 use domain::WebhookId;
@@ -10,6 +10,7 @@ use end_to_end::{
     wait::SOON,
 };
 use ledger::{SealedSecret, SecretKeys};
+use serde_json::json;
 use service_kit::Settings;
 use signing::SigningSecret;
 use uuid::Uuid;
@@ -67,6 +68,9 @@ async fn a_key_is_retired_while_the_services_run() {
     system.start_with(Service::Api, settings(&system, "a")).await;
     let admin = system.admin(tenant).await;
     let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
+    let path = format!("/api/v1/webhooks/{}/", webhook.id);
+    let first = json!({"headers": {"X-First": "of key a"}});
+    assert_eq!(admin.patch(&path, &first).await.status, 200);
     let gone = admin.create(&receiver.url("/gone"), &["quote.closed"]).await;
     admin.delete(&format!("/api/v1/webhooks/{}/", gone.id)).await;
     let many: Vec<Uuid> = (0..450).map(|_| Uuid::new_v4()).collect();
@@ -80,14 +84,14 @@ async fn a_key_is_retired_while_the_services_run() {
         let line = out.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("{key} in {out}"));
         line.split_whitespace().skip(2).take(2).map(|n| n.parse().unwrap()).collect::<Vec<u32>>()
     };
-    assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![452, 1], vec![0, 0]));
+    assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![453, 1], vec![0, 0]));
 
     let Ran { code, out, err } = webhookctl(&system, "ba", &["keys", "reseal"]).await;
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    assert!(out.starts_with("resealed 452 secret(s) with the key \"key-b\"\n"), "{out}");
+    assert!(out.starts_with("resealed 453 secret(s) with the key \"key-b\"\n"), "{out}");
     assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
     let out = webhookctl(&system, "ba", &["keys", "list"]).await.out;
-    assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![0, 0], vec![452, 1]));
+    assert_eq!((line(&out, "key-a"), line(&out, "key-b")), (vec![0, 0], vec![453, 1]));
     assert!(out.lines().any(|line| line.starts_with("key-a") && line.ends_with("seals nothing")), "{out}");
     assert!(webhookctl(&system, "ba", &["keys", "reseal"]).await.out.starts_with("resealed 0 "));
 
@@ -96,6 +100,7 @@ async fn a_key_is_retired_while_the_services_run() {
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     let received = receiver.wait_for(1, SOON).await;
     assert_eq!(verify(&received[0], &webhook.secret), Ok(()));
+    assert_eq!(received[0].header("x-first"), Some("of key a"));
     let secrets = opened(&system, "b").await;
     assert!(many.iter().all(|id| secrets[id] == id.to_string()));
 }
@@ -110,7 +115,12 @@ async fn what_does_not_open_stays_is_told_and_exits_with_1() {
     let Ran { code, out, err } = webhookctl(&system, "ba", &["keys", "reseal"]).await;
     assert_eq!(code, 1);
     assert!(out.contains("resealed 1 secret(s)"), "{out}");
-    assert!(out.contains(&format!("webhook {moved}: the sealed secret does not open with the key \"key-a\"")), "{out}");
+    assert!(
+        out.contains(&format!(
+            "webhook {moved}, signing secret: the sealed secret does not open with the key \"key-a\""
+        )),
+        "{out}"
+    );
     assert_eq!(err, "webhookctl: 2 secret(s) are not sealed by the key \"key-b\"\n");
     let list = webhookctl(&system, "ba", &["keys", "list"]).await.out;
     assert!(out.ends_with(&list), "{out}{list}");
@@ -156,4 +166,40 @@ async fn a_secret_that_changes_meanwhile_is_not_lost() {
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     let secrets = opened(&system, "b").await;
     assert_eq!((secrets[&one].as_str(), secrets[&two].clone()), ("changed meanwhile", two.to_string()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_headers_after_a_rotation_keeps_the_others_and_seals_all_with_the_new_key() {
+    let system = TestSystem::prepared(Options::default()).await;
+    let receiver = Receiver::start(&system.ca, always(200));
+    system.start_with(Service::Api, settings(&system, "a")).await;
+    let tenant = Uuid::new_v4();
+    let admin = system.admin(tenant).await;
+    let webhook = admin.create(&receiver.url("/"), &["quote.closed"]).await;
+    let path = format!("/api/v1/webhooks/{}/", webhook.id);
+    let first = json!({"headers": {"X-First": "of key a", "X-Gone": "of key a"}});
+    assert_eq!(admin.patch(&path, &first).await.status, 200);
+    system.stop(Service::Api).await;
+    system.start_with(Service::Api, settings(&system, "ba")).await;
+    let admin = system.admin(tenant).await;
+    let changed = admin.patch(&path, &json!({"headers": {"X-Second": "of key b", "X-Gone": null}})).await;
+    assert_eq!((changed.status, &changed.json()["header_names"]), (200, &json!(["X-First", "X-Second"])));
+    let of_key = "SELECT count(*) FROM webhooks WHERE headers_key_id = 'key-b' AND secret_key_id = 'key-a'";
+    assert_eq!(system.count(of_key).await, 1);
+    // The secret alone is resealed.
+    let Ran { code, out, .. } = webhookctl(&system, "ba", &["keys", "reseal"]).await;
+    assert!(code == 0 && out.starts_with("resealed 1 secret(s)"), "{out}");
+    system.start(Service::Ingest).await;
+    system.start_with(Service::Dispatcher, settings(&system, "b")).await;
+    system.upstream.publish(&Event::closed(tenant, 1)).await;
+    let one = receiver.wait_for(1, SOON).await.remove(0);
+    let headers = ["x-first", "x-second", "x-gone"].map(|name| one.header(name));
+    assert_eq!(headers, [Some("of key a"), Some("of key b"), None]);
+    // Headers that do not open are reported like a secret that does not.
+    system.sql("UPDATE webhooks SET headers_key_id = 'key-a'").await;
+    let Ran { code, out, err } = webhookctl(&system, "ba", &["keys", "reseal"]).await;
+    assert_eq!((code, err.as_str()), (1, "webhookctl: 1 secret(s) are not sealed by the key \"key-b\"\n"), "{out}");
+    let why = format!("webhook {}, headers: the sealed secret does not open with the key \"key-a\"", webhook.id);
+    assert!(out.contains(&why), "{out}");
+    assert!(out.lines().any(|line| line.starts_with("key-a") && line.contains("WRONG DIGITS")), "{out}");
 }

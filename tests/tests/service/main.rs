@@ -12,6 +12,7 @@ mod decisions;
 mod defaults;
 mod delivery;
 mod egress;
+mod headers;
 mod health;
 mod isolation;
 mod keys;

@@ -186,6 +186,7 @@ async fn every_described_parameter_is_accepted_and_an_error_in_a_query_is_descri
     let path = format!("/api/v1/webhooks/{webhook}/");
     for (id, list) in [
         ("listWebhooks", "/api/v1/webhooks/"),
+        ("listKeys", "/api/v1/keys/"),
         ("listDeliveries", &format!("{path}deliveries/")),
         ("readStats", &format!("{path}stats/")),
         ("listNotices", &format!("{path}notices/")),

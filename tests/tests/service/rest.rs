@@ -9,6 +9,7 @@ mod manage;
 mod pause;
 mod problems;
 mod recover;
+mod registration;
 mod resend;
 mod snapshots;
 mod tasks;

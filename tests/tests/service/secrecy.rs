@@ -12,6 +12,7 @@ use end_to_end::{
     system::{Options, System, TestSystem},
     wait::{SOON, until},
 };
+use serde_json::json;
 use uuid::Uuid;
 
 type Environment = HashMap<String, String>;
@@ -94,12 +95,24 @@ async fn answers(admin: &Api, viewer: &Api, webhook: &Created) -> Vec<String> {
         for path in ["/api/v1/webhooks/", &one, &format!("{one}deliveries/"), "/api/v1/openapi.json", "/nowhere"] {
             answers.push(shown(&api.get(path).await));
         }
-        for body in ["", "{", r#"{"name":7,"url":"http://x","events":[]}"#] {
+        for body in ["", "{", r#"{"name":7,"url":"http://x","events":[]}"#, r#"{"url":"https://b.example/"}"#] {
             let json = [("content-type", "application/json")];
             answers.push(shown(&api.send("POST", "/api/v1/webhooks/", &json, body).await));
             answers.push(shown(&api.send("POST", "/api/v1/webhooks/", &[], body).await));
             answers.push(shown(&api.send("PATCH", &one, &json, body).await));
         }
+    }
+    answers
+}
+
+/// The API's answers to requests with keys, which have these statuses.
+async fn answers_to_programs(system: &System, keys: [(&str, u16); 2]) -> Vec<String> {
+    let (api, mut answers) = (system.anonymous().await, Vec::new());
+    for (key, status) in keys {
+        let authorization = format!("Bearer {key}");
+        let answer = api.send("GET", "/api/v1/webhooks/", &[("authorization", &authorization)], "").await;
+        assert_eq!(answer.status, status);
+        answers.push(shown(&answer));
     }
     answers
 }
@@ -155,8 +168,12 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     let (strange, gone) = (Receiver::start(&untrusted, always(200)), Receiver::start(&system.ca, always(200)));
     gone.stop().await;
     let mut webhooks = Vec::new();
+    let header = random_digits();
     for (receiver, event_type) in [&good, &failing, &strange, &gone].into_iter().zip(EventType::ALL) {
-        webhooks.push(admin.create(&receiver.url("/hook"), &[event_type.as_str()]).await);
+        let webhook = admin.create(&receiver.url("/hook"), &[event_type.as_str()]).await;
+        let change = json!({"headers": {"Authorization": format!("Bearer {header}"), "X-Key": header}});
+        assert_eq!(admin.patch(&format!("/api/v1/webhooks/{}/", webhook.id), &change).await.status, 200);
+        webhooks.push(webhook);
         system.upstream.publish(&[Event::now(event_type, tenant)]).await;
     }
     system.upstream.publish_raw("quote.closed", b"no event").await;
@@ -174,7 +191,8 @@ async fn traffic(system: &System, admin: &Api, tenant: Uuid) -> Traffic {
     let signatures = [&good, &failing].into_iter().flat_map(Receiver::received).map(signature).collect();
     let standard = |one: Received| one.header("webhook-signature").unwrap().strip_prefix("v1,").unwrap().to_owned();
     let standard_signatures = [&good, &failing].into_iter().flat_map(Receiver::received).map(standard).collect();
-    Traffic { webhooks, deliveries: vec![id(&good), id(&failing)], signatures, standard_signatures }
+    assert_eq!(failing.received()[0].header("x-key"), Some(header.as_str()));
+    Traffic { webhooks, deliveries: vec![id(&good), id(&failing)], signatures, standard_signatures, header }
 }
 
 /// What [`traffic`] left.
@@ -185,10 +203,15 @@ struct Traffic {
     signatures: Vec<String>,
     /// The same by Standard Webhooks, in base64.
     standard_signatures: Vec<String>,
+    /// The value of a header of each webhook's own.
+    header: String,
 }
 
-fn hidden(system: &System, sessions: [&str; 2], webhooks: &[Created]) -> Secrets {
+fn hidden(system: &System, sessions: [&str; 2], keys: [&str; 2], webhooks: &[Created]) -> Secrets {
     let mut secrets = Secrets::default();
+    for key in keys {
+        secrets.add_digits("a key", key.strip_prefix("wk_").unwrap());
+    }
     for webhook in webhooks {
         secrets.add_digits("a signing secret", webhook.secret.strip_prefix("whsec_").unwrap());
     }
@@ -228,9 +251,15 @@ async fn no_secret_is_in_any_log_answer_message_or_table() {
     let admin_api = Api { session: Some(admin.clone()), ..system.anonymous().await };
     let viewer_api = system.session(tenant, "viewer", Duration::from_secs(600)).await;
     let viewer = viewer_api.session.clone().unwrap();
-    let Traffic { webhooks, deliveries, signatures, standard_signatures } = traffic(&system, &admin_api, tenant).await;
-    let secrets = hidden(&system, [&admin, &viewer], &webhooks);
-
+    let Traffic { webhooks, deliveries, signatures, standard_signatures, header } =
+        traffic(&system, &admin_api, tenant).await;
+    let key = done(&variables, &["key", "create", "--tenant", &tenant.to_string(), "--name", "n"]).await;
+    let (key, stranger) = (key.trim(), format!("wk_{}", random_digits()));
+    let mut secrets = hidden(&system, [&admin, &viewer], [key, &stranger], &webhooks);
+    secrets.add_digits("a header's value", &header);
+    for answer in answers_to_programs(&system, [(key, 200), (&stranger, 401)]).await {
+        secrets.assert_not_in("an answer to a program", &answer);
+    }
     for answer in answers(&admin_api, &viewer_api, &webhooks[0]).await {
         secrets.assert_not_in("an answer of the API", &answer);
     }

@@ -1,5 +1,6 @@
-//! Who calls: the two back ends of sessions, and how often a session may call.
+//! Who calls: the two back ends of sessions, keys of programs, and how often a session may call.
 mod application;
 mod database;
 mod introspection;
+mod keys;
 mod pace;

@@ -84,6 +84,7 @@ impl Settled {
         ] {
             system.sql(&format!("INSERT INTO {into} VALUES ({values})")).await;
         }
+        assert_eq!(self.api.post("/api/v1/keys/", &serde_json::json!({"name": "n"})).await.status, 201);
     }
 
     /// How many rows of each table are the tenant's, by every column that says so.
@@ -184,7 +185,10 @@ async fn a_tenant_that_leaves_is_stopped_and_erased_and_others_keep_what_they_ha
 async fn stops(system: &System, leaves: &Settled, ingest: SocketAddr) {
     let id = leaves.tenant.to_string();
     let (code, out, err) = tenant(system, &["stop", &id, "--yes"]).await;
-    assert!((code, err.as_str()) == (0, "") && out.contains("2 webhook(s) are deleted"), "{out}{err}");
+    let words = ["2 webhook(s) are deleted", "1 key(s) are revoked"];
+    assert!((code, err.as_str()) == (0, "") && words.iter().all(|words| out.contains(words)), "{out}{err}");
+    let revoked = "notice_type = 'key.revoked' AND details->>'user' = 'operator'";
+    assert_eq!(system.count(&format!("SELECT count(*) FROM notices WHERE tenant_id = '{id}' AND {revoked}")).await, 1);
     let [one, other] = &leaves.webhooks;
     let theirs = format!("webhook_id IN ('{one}', '{other}')");
     let count = async |what: &str| system.count(&format!("SELECT count(*) FROM {what} AND {theirs}")).await;
@@ -212,6 +216,14 @@ async fn refuses(system: &System, leaves: &Settled) {
             format!("INSERT INTO cancellations VALUES ('{webhook}', '{NIL}', now() + interval '1 hour')"),
             format!("DELETE FROM cancellations WHERE webhook_id = '{webhook}'"),
             "still wait",
+        ),
+        (
+            format!(
+                "INSERT INTO api_keys (id, tenant_id, name, key_sha256, created_by) \
+                 VALUES ('{webhook}', '{id}', 'n', sha256('n'), 'u')"
+            ),
+            format!("DELETE FROM api_keys WHERE tenant_id = '{id}'"),
+            "and 1 key(s)",
         ),
         (
             format!("UPDATE notices SET leased_until = now() + interval '1 hour' WHERE tenant_id = '{id}'"),
@@ -267,8 +279,8 @@ async fn erases(
     let (code, _, err) = tenant(system, &["erase", &id]).await;
     assert!(code == 1 && err.contains("--yes"), "{err}");
     let mut rows = leaves.rows(system, deliveries, events).await;
-    rows.retain(|column, _| !column.starts_with("held_jobs") && !column.starts_with("cancellations"));
-    assert!(is_full(&rows), "the cancellation has taken the held job and its own task, nothing else: {rows:?}");
+    rows.retain(|column, _| ["held_jobs", "cancellations", "api_keys"].iter().all(|gone| !column.starts_with(gone)));
+    assert!(is_full(&rows), "the stop has taken the held job, its own task and the key, nothing else: {rows:?}");
 
     // Somebody else began, and was interrupted between two deliveries of one event. A job of the other comes then.
     let ledger = system.ledger_as("interrupted", 1);
@@ -319,7 +331,7 @@ async fn deleted_ago(system: &System, tenant: Uuid, ago: Duration) {
 /// Deletes a webhook as an administrator does.
 async fn deleted(ledger: &Ledger, tenant: Uuid, webhook: &str) {
     let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
-    assert!(ledger.webhook_delete(&actor, webhook.parse().unwrap()).await.unwrap());
+    assert!(ledger.webhook_delete(&actor, webhook.parse().unwrap(), |_| Ok::<_, ()>(())).await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ use end_to_end::{
     system::TestSystem,
     tools::{Tool, find},
 };
+use serde_json::json;
 use tokio::process::Command;
 
 use crate::samples::Folder;
@@ -43,7 +44,8 @@ async fn use_it(folder: &Folder, program: &Path, file: &str) {
     let system = TestSystem::shared().await;
     let ((tenant, admin), url) = (system.tenant().await, "https://localhost:9443/hook");
     let base = format!("http://{}/api/v1", admin.address);
-    let variables = [("BASE_URL", base.as_str()), ("SESSION", admin.session.as_deref().unwrap()), ("URL", url)];
+    let key = admin.post("/api/v1/keys/", &json!({"name": file})).await.json();
+    let variables = [("BASE_URL", base.as_str()), ("KEY", key["key"].as_str().unwrap()), ("URL", url)];
     let said = run(&folder.0, program, &[file], &variables).await;
     assert!(said.contains("registered ") && said.contains("its signing secret was shown"), "{said}");
     let theirs = format!("SELECT action FROM history WHERE tenant_id = '{tenant}' ORDER BY id");

@@ -355,6 +355,28 @@ async fn a_relay_holds_no_rows_for_long_while_the_broker_is_silent() {
     }
 }
 
+/// The broker's answers to the opening of a channel and to the choice of confirms: class and method.
+const CHANNEL_OPEN_OK: &str = "\0\u{14}\0\u{b}";
+const CONFIRM_SELECT_OK: &str = "\0\u{55}\0\u{b}";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_in_rust_gives_up_a_connection_that_falls_silent_before_it_publishes() {
+    let system = TestSystem::running(Options::default()).await;
+    make_tables(&system).await;
+    let gives_up = async |silent_at: &'static str| {
+        let (proxy, through) = Proxy::before(&system.amqp_url);
+        let exchange = system.names.events_exchange.clone();
+        let outbox = rust::Outbox { amqp_url: through, ..rust_outbox(&system, exchange) };
+        proxy.set(Mode::HoldAt(silent_at));
+        let again = async || (proxy.connections() > 1).then_some(());
+        tokio::select! {
+            () = outbox.relay() => {}
+            () = eventually("the relay connects again", SOON * 2, again) => {}
+        }
+    };
+    tokio::join!(gives_up(CHANNEL_OPEN_OK), gives_up(CONFIRM_SELECT_OK));
+}
+
 /// An exchange and a queue of one's own, which gets the events of the types that it is bound to.
 struct Own {
     channel: lapin::Channel,

@@ -10,6 +10,8 @@ mod rust_standard;
 
 use std::{
     ffi::OsStr,
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -123,8 +125,13 @@ fn bad(post: &Post, signature: Signature) -> Vec<(&'static str, Post)> {
 
 /// Makes a real delivery. Returns it with the webhook's secret.
 async fn delivery(system: &System) -> (Post, String) {
+    delivery_of(system, r#"{"client":"Ørsted","total":1.10}"#).await
+}
+
+/// Makes a real delivery of this data.
+async fn delivery_of(system: &System, data: &str) -> (Post, String) {
     let receiver = Receiver::start(&system.ca, always(200));
-    let event = Event::now(EventType::QuoteAccepted, Uuid::new_v4()).with_data(r#"{"client":"Ørsted","total":1.10}"#);
+    let event = Event::now(EventType::QuoteAccepted, Uuid::new_v4()).with_data(data);
     let webhook = system.admin(event.tenant).await.create(&receiver.url("/hook"), &["quote.accepted"]).await;
     system.upstream.publish(&[event]).await;
     (Post::of(&receiver.wait_for(1, SOON).await[0]), webhook.secret)
@@ -207,7 +214,12 @@ struct Running {
 
 impl Running {
     async fn start(program: &Program, file: &Path, secret: &str) -> Self {
-        let (address, seen) = (free_address(), file.with_extension(Uuid::new_v4().to_string()));
+        Self::start_with(program, file, secret, &file.with_extension(Uuid::new_v4().to_string())).await
+    }
+
+    /// Starts a program that keeps the ids of what is processed in a folder, if it is PHP.
+    async fn start_with(program: &Program, file: &Path, secret: &str, seen: &Path) -> Self {
+        let address = free_address();
         let mut command = (program.start)(file, address.port());
         command.env("PORT", address.port().to_string()).env("SIGNING_SECRET", secret).env("SEEN", seen);
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program.file).with_extension("log");
@@ -260,6 +272,39 @@ async fn each_program_takes_a_real_delivery_once_and_refuses_what_is_not_one() {
         let broken = Running::start(program, &broken, &secret).await;
         for _ in 0..2 {
             assert_eq!(broken.answer(&good).await.0, 500, "{name}: its processing fails, so it has to come again");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_program_answers_a_delivery_that_is_nested_deep() {
+    let system = TestSystem::shared().await;
+    let (deep, secret) =
+        delivery_of(&system, &format!("{{\"by\":{}{}}}", "[".repeat(50_000), "]".repeat(50_000))).await;
+    let folder = Folder::below(&libraries(), &[]);
+    for program in programs().into_iter().filter(|program| program.tool.is_used()) {
+        let [file, _] = program.copy_to(&folder);
+        let receiver = Running::start(&program, &file, &secret).await;
+        // The library of Standard Webhooks reads the body, in Python by a recursion.
+        let expected = if program.file == "receiver_standard.py" { 400 } else { 200 };
+        assert_eq!(receiver.answer(&deep).await.0, expected, "{}", program.file);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_in_php_trusts_no_folder_that_others_can_write_to() {
+    let system = TestSystem::shared().await;
+    let programs = programs().into_iter().filter(|program| program.tool.is_used());
+    let folder = Folder::below(&libraries(), &[]);
+    for program in programs.filter(|program| program.file == "receiver.php") {
+        let [file, _] = program.copy_to(&folder);
+        let (good, secret) = delivery(&system).await;
+        let open = folder.0.join("seen");
+        std::fs::create_dir(&open).unwrap();
+        for (seen, mode, status) in [(Path::new(""), 0o777, 500), (&open, 0o777, 500), (&open, 0o700, 200)] {
+            std::fs::set_permissions(&open, Permissions::from_mode(mode)).unwrap();
+            let receiver = Running::start_with(&program, &file, &secret, seen).await;
+            assert_eq!(receiver.answer(&good).await.0, status, "{seen:?} {mode:o}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a receiver gets: the whole POST of each event type, with signatures that verify.
 
 use console::Posts;
-use domain::{DeliveryId, Event, EventId, EventType, WebhookId, catalogue, envelope};
+use domain::{ATTEMPT_HEADER, DeliveryId, Event, EventId, EventType, WebhookId, catalogue, delivery_headers, envelope};
 use signing::{
     SIGNATURE_HEADER, STANDARD_ID_HEADER, STANDARD_SIGNATURE_HEADER, STANDARD_TIMESTAMP_HEADER, SigningSecret, sign,
     sign_standard,
@@ -30,8 +30,10 @@ fn post(event_type: EventType) -> Option<String> {
     );
     let event = Event::parse(message.as_bytes(), usize::MAX).ok()?;
     let body = envelope(&event);
-    let id = DeliveryId::derive(WebhookId::from(WEBHOOK_ID), EventId::from(EVENT_ID), event_type, event.timestamp)
-        .to_string();
+    let event_id = EventId::from(EVENT_ID);
+    let id = DeliveryId::derive(WebhookId::from(WEBHOOK_ID), event_id, event_type, event.timestamp);
+    let [own_id, own_type, own_event] = delivery_headers(id, event_id, event_type);
+    let id = id.to_string();
     let secret = SigningSecret::from(EXAMPLE_SECRET.to_owned());
     let headers = [
         ("host", "erp.example.com".to_owned()),
@@ -40,8 +42,10 @@ fn post(event_type: EventType) -> Option<String> {
         ("accept", "*/*".to_owned()),
         ("accept-encoding", "identity".to_owned()),
         ("user-agent", concat!("webhooks/", env!("CARGO_PKG_VERSION")).to_owned()),
-        ("x-service-webhook-id", id.clone()),
-        ("x-service-event", event_type.to_string()),
+        own_id,
+        own_type,
+        own_event,
+        (ATTEMPT_HEADER, "1".to_owned()),
         (SIGNATURE_HEADER, sign(&secret, &body, SIGNED_AT)),
         (STANDARD_ID_HEADER, id.clone()),
         (STANDARD_TIMESTAMP_HEADER, SIGNED_AT.to_string()),

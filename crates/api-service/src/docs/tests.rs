@@ -6,7 +6,7 @@ use std::{
 
 use actix_web::{App, test::init_service};
 use domain::{DeliveryId, DeliveryState, EventType, NoticeType, OutcomeClass, WebhookId, catalogue};
-use ledger::{Absence, Action, DeliveryFilter, LedgerError, Recoverable};
+use ledger::{Absence, Action, ApiKey, DeliveryFilter, LedgerError, Recoverable, WebhookFilter};
 
 use super::*;
 use crate::{
@@ -138,12 +138,15 @@ const METHOD_NOT_ALLOWED: &str = "405.method_not_allowed";
 
 /// The next error, with the values of its example. Exhaustive, so that a new error is described.
 fn next(error: &ApiError) -> Option<ApiError> {
+    const WEBHOOK: &str = "0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11";
     const RECOVERY: &str =
         "/api/v1/webhooks/0199a3c2-7d54-7b1e-9c3a-5f0d2e8b4a11/recover/019cab10-22f0-7c44-8f4e-0a6d1b9e7c55/";
     let timeout = LedgerError::Timeout(Duration::ZERO);
     let most = most(&limits());
     Some(match error {
-        ApiError::NotLoggedIn => ApiError::NotAnAdmin,
+        ApiError::NotLoggedIn => ApiError::UnknownKey,
+        ApiError::UnknownKey => ApiError::SessionRequired,
+        ApiError::SessionRequired => ApiError::NotAnAdmin,
         ApiError::NotAnAdmin => cross_site::of_another_site("cross-site"),
         ApiError::CrossSite(..) => ApiError::NotFound,
         ApiError::NotFound => ApiError::UnknownEvent,
@@ -151,9 +154,13 @@ fn next(error: &ApiError) -> Option<ApiError> {
         ApiError::MethodNotAllowed(_) => ApiError::BodyTooSlow(BODY_TIMEOUT),
         ApiError::BodyTooSlow(_) => ApiError::TooManyWebhooks(most.webhooks),
         ApiError::TooManyWebhooks(_) => ApiError::TooManyDeleted(most.deleted),
-        ApiError::TooManyDeleted(_) => ApiError::StaleForm,
-        ApiError::StaleForm => ApiError::RegisteredBefore,
-        ApiError::RegisteredBefore => ApiError::TooOld,
+        ApiError::TooManyDeleted(_) => ApiError::TooManyKeys(ApiKey::MAX_PER_TENANT),
+        ApiError::TooManyKeys(_) => ApiError::StaleForm,
+        ApiError::StaleForm => ApiError::RegisteredBefore(WEBHOOK.parse().unwrap()),
+        ApiError::RegisteredBefore(_) => ApiError::CreatedBefore,
+        ApiError::CreatedBefore => ApiError::ExternalIdTaken,
+        ApiError::ExternalIdTaken => ApiError::ChangedMeanwhile,
+        ApiError::ChangedMeanwhile => ApiError::TooOld,
         ApiError::TooOld => ApiError::BodyExpired,
         ApiError::BodyExpired => ApiError::TooOften,
         ApiError::TooOften => ApiError::Cancelling,
@@ -168,8 +175,16 @@ fn next(error: &ApiError) -> Option<ApiError> {
             let violation = Violation::new("limit", "invalid_limit", "must be a whole number from 1 to 200");
             ApiError::Parameters(vec![violation])
         }
-        ApiError::Parameters(_) => ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]),
-        ApiError::Fields(_) => ApiError::TooManyRequests(Duration::from_secs(2)),
+        ApiError::Parameters(_) => {
+            let message = "must be 1 to 255 visible characters of ASCII";
+            ApiError::Headers(vec![Violation::new("Idempotency-Key", "invalid_idempotency_key", message)])
+        }
+        ApiError::Headers(_) => ApiError::Fields(vec![Violation::new("colour", "unknown_field", "is unknown here")]),
+        ApiError::Fields(_) => {
+            let message = "must be given again, or removed: the URL leads to another scheme, host or port";
+            ApiError::HeadersRequired(vec![Violation::new("headers.Authorization", "headers_required", message)])
+        }
+        ApiError::HeadersRequired(_) => ApiError::TooManyRequests(Duration::from_secs(2)),
         ApiError::TooManyRequests(_) => ApiError::Unavailable(timeout),
         ApiError::Unavailable(_) => ApiError::Unconfirmed(timeout),
         ApiError::Unconfirmed(_) => ApiError::Crowded,
@@ -195,7 +210,7 @@ fn errors_are_described_as_they_are_answered() {
     let components = &document["components"];
     // The console's forms alone are answered with these two.
     let errors: Vec<_> = successors(Some(ApiError::NotLoggedIn), next)
-        .filter(|error| !matches!(error, ApiError::StaleForm | ApiError::RegisteredBefore))
+        .filter(|error| !matches!(error, ApiError::StaleForm | ApiError::CreatedBefore))
         .collect();
     let mut shown = BTreeSet::new();
     for (name, response) in members(&components["responses"]) {
@@ -231,9 +246,13 @@ fn a_call_is_refused_as_its_session_method_path_and_content_require() {
     let document = document_now();
     for Call { path, method, about } in calls(&document) {
         let mut expected = Vec::new();
-        if about["security"].is_null() {
-            expected.extend(["not_logged_in", "not_an_admin", "too_many_requests", "internal_error"]);
+        let is_public = about["security"] == json!([]);
+        if !is_public {
+            expected.extend(["not_logged_in", "unknown_key", "not_an_admin", "too_many_requests", "internal_error"]);
             expected.extend(["unavailable", "busy", "cross_site"]);
+        }
+        if about["security"] == json!([{"session": []}]) {
+            expected.push("session_required");
         }
         if path.contains('{') {
             expected.push("not_found");
@@ -245,14 +264,27 @@ fn a_call_is_refused_as_its_session_method_path_and_content_require() {
         if parameters.any(|parameter| resolve(&document, parameter)["in"] == "query") {
             expected.extend(["invalid_parameters", "query_too_long"]);
         }
+        if about["operationId"] == "changeWebhook" {
+            expected.push("headers_required");
+        }
         if about["requestBody"].is_object() {
             expected.extend(["malformed_json", "incomplete_body", "body_too_slow", "body_too_large"]);
             expected.extend(["unsupported_media_type", "validation_failed"]);
         }
+        let takes = |name: &str| {
+            let mut parameters = about["parameters"].as_array().into_iter().flatten();
+            parameters.any(|parameter| resolve(&document, parameter)["name"] == name)
+        };
+        if takes("Idempotency-Key") {
+            expected.push("invalid_headers");
+        }
+        if takes("If-Match") {
+            expected.push("changed_meanwhile");
+        }
         let mut others = Vec::new();
         for (status, answer) in members(&about["responses"]) {
             let described: Vec<_> = members(&answer["headers"]).map(|(name, _)| name.to_lowercase()).collect();
-            let is_success = status.starts_with('2') && about["security"].is_null();
+            let is_success = status.starts_with('2') && !is_public;
             let is_limited = RATE_LIMIT.iter().all(|name| described.iter().any(|described| described == name));
             assert!(is_limited || !is_success, "{method} {path} {status} {described:?}");
             for code in codes(answer) {
@@ -273,13 +305,16 @@ fn values_of_closed_sets_are_those_of_the_code() {
     let document = document_now();
     let values = |place: &str| texts(document.pointer(place).unwrap_or_else(|| panic!("no {place}")));
     let recoverable = Recoverable::ALL.map(Recoverable::as_str).to_vec();
+    let of_webhooks = NoticeType::ALL.map(NoticeType::as_str).into_iter().filter(|name| name.starts_with("webhook."));
+    let of_webhooks: Vec<_> = of_webhooks.collect();
     for (place, expected) in [
         ("EventType/enum", EventType::ALL.map(EventType::as_str).to_vec()),
         ("DeliveryState/x-extensible-enum", DeliveryState::ALL.map(DeliveryState::as_str).to_vec()),
         ("Absence/x-extensible-enum", Absence::ALL.map(Absence::as_str).to_vec()),
         ("Attempt/properties/outcome/x-extensible-enum", OutcomeClass::ALL.map(OutcomeClass::as_str).to_vec()),
         ("OutcomeCounts/required", OutcomeClass::ALL.map(OutcomeClass::as_str).to_vec()),
-        ("Notice/properties/type/x-extensible-enum", NoticeType::ALL.map(NoticeType::as_str).to_vec()),
+        // The API shows those about webhooks.
+        ("Notice/properties/type/x-extensible-enum", of_webhooks),
         ("HistoryEntry/properties/action/x-extensible-enum", Action::ALL.map(Action::as_str).to_vec()),
         ("NewRecovery/properties/states/items/enum", recoverable.clone()),
         ("Recovery/properties/states/items/enum", recoverable),
@@ -299,6 +334,7 @@ fn values_of_closed_sets_are_those_of_the_code() {
 fn parameters_of_query_strings_are_those_that_are_read() {
     let document = document_now();
     let lists = Query::<WebhookId>::read("?", Cursors::of("/")).err();
+    let webhooks = Query::<WebhookId, WebhookFilter>::read("?", Cursors::of("/")).err();
     let log = Query::<DeliveryId, DeliveryFilter>::read("?", Cursors::of("/")).err();
     let stats = Parameters::<StatsQuery>::read("?").err();
     for Call { about, .. } in calls(&document) {
@@ -308,7 +344,8 @@ fn parameters_of_query_strings_are_those_that_are_read() {
         let names: Vec<_> = names.collect();
         let id = about["operationId"].as_str().unwrap();
         let violations = match id {
-            "listWebhooks" | "listNotices" | "listHistory" => &lists,
+            "listWebhooks" => &webhooks,
+            "listKeys" | "listNotices" | "listHistory" => &lists,
             "listDeliveries" => &log,
             "readStats" => &stats,
             _ => &None,
@@ -343,7 +380,7 @@ async fn described_bodies_are_accepted_and_other_members_are_refused() {
         }
         tried += 1;
     }
-    assert_eq!(tried, 6);
+    assert_eq!(tried, 7);
 }
 
 /// Later versions may add members to an answer. A problem leaves out members that say nothing.

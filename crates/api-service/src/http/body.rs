@@ -14,6 +14,7 @@ use crate::state::{Rules, State};
 /// A value that a call reads from its body.
 pub(crate) trait FromBody: Sized + 'static {
     const NEED: Need = Need::Required;
+    const MEDIA_TYPES: &[&str] = &["application/json"];
 
     /// Checks every member and reports all violations together.
     fn read(members: Members, rules: &Rules) -> Checked<Self>;
@@ -40,7 +41,7 @@ impl<T: FromBody> FromRequest for Body<T> {
         let parts = <(HttpRequest, web::Data<State>, web::Payload)>::from_request(request, payload);
         Box::pin(async move {
             let (request, state, payload) = parts.await?;
-            let members = members(request.headers(), payload, state.body_limit, T::NEED).await?;
+            let members = members(request.headers(), payload, state.body_limit, T::NEED, T::MEDIA_TYPES).await?;
             Ok(Self(T::read(members, &state.rules).map_err(ApiError::Fields)?))
         })
     }

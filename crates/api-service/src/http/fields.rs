@@ -50,15 +50,18 @@ impl Source for Members {
 pub(crate) struct Fields<'a> {
     source: &'a dyn Source,
     known: Vec<&'static str>,
+    ignored: &'static [&'static str],
     violations: Vec<Violation>,
 }
 
 impl<'a> Fields<'a> {
     /// Returns what `read` makes of the fields if there is no violation. A field that it does not read is one.
     pub(crate) fn check<T>(source: &'a dyn Source, read: impl FnOnce(&mut Self) -> Option<T>) -> Checked<T> {
-        let mut fields = Self { source, known: Vec::new(), violations: Vec::new() };
+        let mut fields = Self { source, known: Vec::new(), ignored: &[], violations: Vec::new() };
         let read = read(&mut fields);
-        fields.violations.extend(unknown(source.names(), &fields.known));
+        let mut names = source.names();
+        names.retain(|name| !fields.ignored.contains(name));
+        fields.violations.extend(unknown(names, &fields.known));
         match read {
             Some(read) if fields.violations.is_empty() => Ok(read),
             _ => Err(fields.violations),
@@ -101,6 +104,11 @@ impl<'a> Fields<'a> {
         if let Some(value) = value {
             *place = value;
         }
+    }
+
+    /// Allows fields that are not read.
+    pub(crate) fn ignore(&mut self, fields: &'static [&'static str]) {
+        self.ignored = fields;
     }
 
     fn get(&mut self, field: &'static str) -> Checked<Option<Given<'a>>> {
@@ -180,7 +188,7 @@ pub(crate) fn from_input(input: &str) -> Cow<'_, str> {
     }
 }
 
-fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
+pub(crate) fn wrong_type<T>(field: &str, wanted: &str, value: &Value) -> Checked<T> {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

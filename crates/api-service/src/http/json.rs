@@ -1,6 +1,6 @@
 //! The JSON object in a request's body.
 
-use std::{fmt, time::Duration};
+use std::{collections::HashSet, fmt, marker::PhantomData, time::Duration};
 
 use actix_web::{
     http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap},
@@ -8,9 +8,9 @@ use actix_web::{
 };
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, Visitor},
+    de::{Error, IgnoredAny, MapAccess, Visitor},
 };
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
 use super::{problem::ApiError, violation::Violation};
@@ -23,7 +23,7 @@ const BYTE_ORDER_MARKS: [&[u8]; 3] = [b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"]
 
 /// The members in the order in which they were written, repeated ones included.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Members(pub(crate) Vec<(String, Value)>);
+pub(crate) struct Members<T = Value>(pub(crate) Vec<(String, T)>);
 
 /// Whether a call has to be given a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,9 @@ pub(crate) async fn members(
     payload: Payload,
     limit: usize,
     need: Need,
+    media_types: &[&str],
 ) -> Result<Members, ApiError> {
-    let (is_optional, is_json) = (need == Need::Optional, is_json(headers));
+    let (is_optional, is_json) = (need == Need::Optional, is_json(headers, media_types));
     if !is_json && (!is_optional || headers.contains_key(CONTENT_TYPE)) {
         return Err(ApiError::MediaType);
     }
@@ -72,7 +73,22 @@ fn parse(body: &[u8]) -> Result<Members, ApiError> {
     if !value.is_object() {
         return Err(ApiError::Fields(vec![Violation::new("", "wrong_type", "the body must be a JSON object")]));
     }
+    let members: Members<&RawValue> = serde_json::from_slice(body).map_err(ApiError::MalformedJson)?;
+    let repeated: Vec<_> = members.0.iter().flat_map(|(name, value)| repeated(name, value)).collect();
+    if !repeated.is_empty() {
+        return Err(ApiError::Fields(repeated));
+    }
     serde_json::from_slice(body).map_err(ApiError::MalformedJson)
+}
+
+/// The repeated members of a member, if that is an object. Of these, a `Value` would keep the last.
+fn repeated(field: &str, value: &RawValue) -> Vec<Violation> {
+    let Ok(Members::<IgnoredAny>(members)) = serde_json::from_str(value.get()) else { return Vec::new() };
+    let mut seen = HashSet::new();
+    let repeated = members.iter().filter(|(name, _)| !seen.insert(name));
+    let violation =
+        |(name, _): &_| Violation::new(format!("{field}.{name}"), "repeated_field", "is given more than once");
+    repeated.map(violation).collect()
 }
 
 fn announced(headers: &HeaderMap) -> Option<usize> {
@@ -80,7 +96,7 @@ fn announced(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// Only uncompressed UTF-8 is read. A page of another site cannot send this type without a preflight request.
-fn is_json(headers: &HeaderMap) -> bool {
+fn is_json(headers: &HeaderMap, media_types: &[&str]) -> bool {
     let Some(Ok(written)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else { return false };
     let mut parts = written.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default();
@@ -89,21 +105,21 @@ fn is_json(headers: &HeaderMap) -> bool {
     });
     let is_plain =
         headers.get(CONTENT_ENCODING).is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-    essence.eq_ignore_ascii_case("application/json") && is_utf8 && is_plain
+    media_types.iter().any(|known| essence.eq_ignore_ascii_case(known)) && is_utf8 && is_plain
 }
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
+        struct Collect<T>(PhantomData<T>);
 
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Members;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Collect<T> {
+            type Value = Members<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<T>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
@@ -112,7 +128,7 @@ impl<'de> Deserialize<'de> for Members {
             }
         }
 
-        deserializer.deserialize_map(Collect)
+        deserializer.deserialize_map(Collect(PhantomData))
     }
 }
 
@@ -128,6 +144,16 @@ mod tests {
         let members = parse(br#"{"b": 1, "a": [null], "b": "x"}"#).unwrap();
         let expected = [("b", json!(1)), ("a", json!([null])), ("b", json!("x"))];
         assert_eq!(members.0, expected.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    #[test]
+    fn a_repeated_member_of_a_member_is_refused() {
+        let Err(ApiError::Fields(faults)) = parse(br#"{"a": {"b": 1, "c": 2, "b": 1, "c": 3}, "d": [{"b": 1}]}"#)
+        else {
+            panic!("it is accepted");
+        };
+        let faults: Vec<_> = faults.iter().map(|fault| (fault.field.as_str(), fault.code)).collect();
+        assert_eq!(faults, [("a.b", "repeated_field"), ("a.c", "repeated_field")]);
     }
 
     #[test]
@@ -175,7 +201,7 @@ mod tests {
             if let Some(coding) = coding {
                 headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
             }
-            is_json(&headers)
+            is_json(&headers, &["application/json"])
         };
         for good in [
             "application/json",
@@ -192,6 +218,6 @@ mod tests {
         }
         assert!(is_json("application/json", Some("identity")));
         assert!(!is_json("application/json", Some("gzip")));
-        assert!(!super::is_json(&HeaderMap::new()));
+        assert!(!super::is_json(&HeaderMap::new(), &["application/json"]));
     }
 }

@@ -143,6 +143,11 @@ pub(crate) fn moment(name: &str, text: &str) -> Result<OffsetDateTime, Violation
     moment.map_err(|wrong| Violation::new(name, "invalid_timestamp", format!("is {wrong} ({hint})")))
 }
 
+/// Reads a parameter that is true or false.
+pub(crate) fn truth(name: &str, text: &str) -> Result<bool, Violation> {
+    text.parse().map_err(|_| Violation::new(name, "invalid_boolean", "must be true or false"))
+}
+
 fn unknown<F: Filter>(name: &str) -> Violation {
     Violation::new(name, "unknown_parameter", format!("is unknown here; known are {}", F::PARAMETER_NAMES))
 }

@@ -3,7 +3,7 @@
 use std::{future, str::FromStr};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
-use domain::{DeliveryId, EventId, WebhookId};
+use domain::{DeliveryId, EventId, KeyId, WebhookId};
 use uuid::{Uuid, fmt::Hyphenated};
 
 use super::problem::ApiError;
@@ -22,6 +22,10 @@ pub(crate) trait InPath: FromStr {
 }
 
 impl InPath for WebhookId {
+    const NAME: &str = "id";
+}
+
+impl InPath for KeyId {
     const NAME: &str = "id";
 }
 

@@ -11,7 +11,7 @@ use actix_web::{
         header::{ALLOW, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
     },
 };
-use domain::error_chain;
+use domain::{WebhookId, error_chain};
 use ledger::{LedgerError, Refusal};
 
 use super::violation::Violation;
@@ -26,6 +26,17 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 pub(crate) enum ApiError {
     #[error("the cookie sessionid is missing, unknown or expired: log in at the business application, then try again")]
     NotLoggedIn,
+    #[error(
+        "the header Authorization has no valid key: the key is unknown, expired or revoked, or the header is not \
+         Authorization: Bearer with one key. Look at the list of keys, and send a valid one; cookies do not count beside \
+         this header"
+    )]
+    UnknownKey,
+    #[error(
+        "only an administrator's session may do this, and the request has the header Authorization: log in at the business \
+         application, and send the request with the cookie sessionid and without that header"
+    )]
+    SessionRequired,
     #[error(
         "the session's user is not an administrator, and only administrators may manage webhooks: ask an administrator of your organization"
     )]
@@ -57,10 +68,23 @@ pub(crate) enum ApiError {
         "your organization has deleted {0} webhooks whose logs are still kept, the maximum: register again in two hours, when those without deliveries are forgotten, or after the first of these logs have expired"
     )]
     TooManyDeleted(u32),
+    #[error("your organization has {0} keys, the maximum: revoke a key that no program uses, such as an expired one")]
+    TooManyKeys(u16),
     #[error("this form belongs to another session or organization, or was open for too long: load the page again")]
     StaleForm,
-    #[error("this form has already registered a webhook: open the list of webhooks")]
-    RegisteredBefore,
+    #[error(
+        "this form, or this Idempotency-Key, has already registered a webhook (its path is in the header Location), whose \
+         secret is not shown again: keep that webhook, or delete it and register with a new key"
+    )]
+    RegisteredBefore(WebhookId),
+    #[error("this form has already created a key: open the list of keys")]
+    CreatedBefore,
+    #[error("another webhook of your organization has this external_id: choose another one, or change that webhook")]
+    ExternalIdTaken,
+    #[error(
+        "the webhook has been changed since its ETag in If-Match, and nothing was done: read it again, then decide"
+    )]
+    ChangedMeanwhile,
     #[error(
         "the delivery is older than the retention period, and cannot be sent again: publish the event again, with another event_id"
     )]
@@ -95,15 +119,23 @@ pub(crate) enum ApiError {
     QueryTooLong(usize),
     #[error("the query string has invalid parameters: errors lists each")]
     Parameters(Vec<Violation>),
+    #[error("the request has invalid headers: errors lists each")]
+    Headers(Vec<Violation>),
     #[error("the body has invalid fields: errors lists each")]
     Fields(Vec<Violation>),
-    #[error("this session or its organization has made too many requests: try again in {} s", seconds(*.0))]
+    #[error(
+        "the webhook has headers that this change cannot keep: name in headers each that errors lists, with its value, or \
+         with null to remove it"
+    )]
+    HeadersRequired(Vec<Violation>),
+    #[error("this session or key, or its organization, has made too many requests: try again in {} s", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("the service is unavailable at the moment, and nothing was changed: try again in a few seconds")]
     Unavailable(#[source] LedgerError),
     #[error(
         "the database did not confirm the change in time, and the change may have been made: look at the webhook, or at the \
-         list of webhooks, before you try again. Delete a webhook that was registered without showing you its secret"
+         list of webhooks or keys, before you try again. Delete a webhook that was registered without showing you its secret, \
+         and revoke a key that was not shown"
     )]
     Unconfirmed(#[source] LedgerError),
     #[error(
@@ -111,7 +143,7 @@ pub(crate) enum ApiError {
          changed: try again when the service has been upgraded"
     )]
     OfLaterVersion(#[source] LedgerError),
-    #[error("the service is checking too many new sessions at the moment: try again in a few seconds")]
+    #[error("the service is checking too many new sessions and keys at the moment: try again in a few seconds")]
     Crowded,
     #[error("the service cannot check sessions at the moment: try again in a few seconds")]
     SessionUnknown(#[source] BoxError),
@@ -128,7 +160,11 @@ impl ApiError {
 
     /// Converts the error of a call that changes something.
     pub(crate) fn of_change(error: LedgerError) -> Self {
-        if error.is_unconfirmed() { Self::Unconfirmed(error) } else { error.into() }
+        match error {
+            error if error.is_unconfirmed() => Self::Unconfirmed(error),
+            error if error.is_external_id_taken() => Self::ExternalIdTaken,
+            error => error.into(),
+        }
     }
 
     /// One violation, found after all fields were read.
@@ -139,6 +175,9 @@ impl ApiError {
     pub(crate) const fn kind(&self) -> (StatusCode, &'static str) {
         match self {
             Self::NotLoggedIn => (StatusCode::UNAUTHORIZED, "not_logged_in"),
+            Self::UnknownKey => (StatusCode::UNAUTHORIZED, "unknown_key"),
+            Self::SessionRequired => (StatusCode::FORBIDDEN, "session_required"),
+            Self::TooManyKeys(_) => (StatusCode::CONFLICT, "too_many_keys"),
             Self::NotAnAdmin => (StatusCode::FORBIDDEN, "not_an_admin"),
             Self::CrossSite(..) => (StatusCode::FORBIDDEN, "cross_site"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
@@ -148,7 +187,10 @@ impl ApiError {
             Self::TooManyWebhooks(_) => (StatusCode::CONFLICT, "too_many_webhooks"),
             Self::TooManyDeleted(_) => (StatusCode::CONFLICT, "too_many_deleted_webhooks"),
             Self::StaleForm => (StatusCode::FORBIDDEN, "stale_form"),
-            Self::RegisteredBefore => (StatusCode::CONFLICT, "registered_before"),
+            Self::RegisteredBefore(_) => (StatusCode::CONFLICT, "registered_before"),
+            Self::CreatedBefore => (StatusCode::CONFLICT, "created_before"),
+            Self::ExternalIdTaken => (StatusCode::CONFLICT, "external_id_taken"),
+            Self::ChangedMeanwhile => (StatusCode::PRECONDITION_FAILED, "changed_meanwhile"),
             Self::TooOld => (StatusCode::CONFLICT, "too_old"),
             Self::BodyExpired => (StatusCode::CONFLICT, "body_expired"),
             Self::TooOften => (StatusCode::CONFLICT, "too_many_attempts"),
@@ -161,7 +203,9 @@ impl ApiError {
             Self::IncompleteBody => (StatusCode::BAD_REQUEST, "incomplete_body"),
             Self::QueryTooLong(_) => (StatusCode::URI_TOO_LONG, "query_too_long"),
             Self::Parameters(_) => (StatusCode::BAD_REQUEST, "invalid_parameters"),
+            Self::Headers(_) => (StatusCode::BAD_REQUEST, "invalid_headers"),
             Self::Fields(_) => (StatusCode::UNPROCESSABLE_ENTITY, "validation_failed"),
+            Self::HeadersRequired(_) => (StatusCode::UNPROCESSABLE_ENTITY, "headers_required"),
             Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"),
             Self::Unavailable(_) | Self::OfLaterVersion(_) | Self::SessionUnknown(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
@@ -174,7 +218,10 @@ impl ApiError {
 
     fn violations(&self) -> Option<&[Violation]> {
         match self {
-            Self::Parameters(violations) | Self::Fields(violations) => Some(violations),
+            Self::Parameters(violations)
+            | Self::Headers(violations)
+            | Self::Fields(violations)
+            | Self::HeadersRequired(violations) => Some(violations),
             _ => None,
         }
     }
@@ -183,8 +230,14 @@ impl ApiError {
         match self {
             Self::NotLoggedIn => Some((
                 WWW_AUTHENTICATE,
-                HeaderValue::from_static(r#"Cookie realm="webhooks", cookie-name="sessionid""#),
+                HeaderValue::from_static(
+                    r#"Cookie realm="webhooks", cookie-name="sessionid", Bearer realm="webhooks""#,
+                ),
             )),
+            Self::UnknownKey => Some((WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer realm="webhooks""#))),
+            Self::RegisteredBefore(id) => {
+                HeaderValue::try_from(format!("/api/v1/webhooks/{id}/")).ok().map(|path| (LOCATION, path))
+            }
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
@@ -233,7 +286,7 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NotFound => Self::NotFound,
-            Refusal::Exists => Self::RegisteredBefore,
+            Refusal::Exists(id) => Self::RegisteredBefore(id),
             Refusal::TooMany(most) => Self::TooManyWebhooks(most),
             Refusal::TooManyDeleted(most) => Self::TooManyDeleted(most),
             Refusal::Paused => Self::WebhookInactive,

@@ -19,6 +19,7 @@ use crate::{
     http::{ApiError, Checked, Given, MAX_LISTED_VIOLATIONS, Source, Violation, json},
     sessions::SessionId,
     state::State,
+    webhooks::headers,
 };
 
 /// How many characters of a field are shown again, and the bytes of what was shown at first.
@@ -70,7 +71,15 @@ impl FormFields {
     /// The form as it was filled in, as far as it is shown again, with what is wrong beside its fields.
     pub(super) fn filled_in(&self, violations: Vec<Violation>) -> WebhookForm {
         let mut form = WebhookForm { faults: faults(violations), ..WebhookForm::default() };
+        // Values of headers are never shown, not even again.
+        if self.all(headers::FIELD).any(|text| !text.is_empty()) {
+            let message = "have to be filled in again, as no page shows a value".to_owned();
+            form.faults.push(FieldFault { field: headers::FIELD.to_owned(), message });
+        }
         for (name, text) in &self.0 {
+            if name == headers::FIELD {
+                continue;
+            }
             form.texts.entry(name.clone()).or_default().push(beginning(text.trim(), MAX_FIELD_CHARS));
         }
         form
@@ -105,6 +114,9 @@ impl<'a> Edited<'a> {
 
 impl Source for Edited<'_> {
     fn get(&self, field: &str) -> Checked<Option<Given<'_>>> {
+        if field == headers::FIELD {
+            return self.form.get(field);
+        }
         let Some(shown) = self.shown.texts.get(field) else { return Ok(None) };
         let shown: BTreeSet<_> = shown.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
         let posted: BTreeSet<_> = self.form.all(field).filter(|text| !text.is_empty()).collect();

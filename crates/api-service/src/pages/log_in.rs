@@ -13,7 +13,7 @@ use actix_web::{
     web::Data,
 };
 use console::{Login, Paths};
-use ledger::{NewSession, Session, SessionHash};
+use ledger::{CredentialHash, NewSession, Session};
 use time::{Duration, OffsetDateTime};
 use url::form_urlencoded;
 
@@ -119,7 +119,8 @@ async fn begun(state: &State, authentication: &Authentication, code: &str) -> Re
     let session = Session { role: ADMIN.to_owned(), ..session };
     let (id, new) = NewSession::begin(session, OffsetDateTime::now_utc() + SESSION_DURATION)?;
     // Of two requests with one code, one begins a session.
-    let has_begun = state.ledger.session_exchange(&SessionHash::of(code), &new).await.map_err(ApiError::of_change)?;
+    let has_begun =
+        state.ledger.session_exchange(&CredentialHash::of(code), &new).await.map_err(ApiError::of_change)?;
     Ok(has_begun.then_some(id))
 }
 
@@ -130,7 +131,7 @@ pub(super) async fn log_out(state: Data<State>, request: HttpRequest, fields: Fo
     if state.console.login_url.is_some() {
         return Err(ApiError::NotFound);
     }
-    let hashes: Vec<_> = cookie::session_ids(request.headers()).map(SessionHash::of).collect();
+    let hashes: Vec<_> = cookie::session_ids(request.headers()).map(CredentialHash::of).collect();
     state.ledger.sessions_revoke(&hashes).await.map_err(ApiError::of_change)?;
     Ok(with_cookie(&state, "", Duration::ZERO, Paths::LOG_IN))
 }

@@ -22,6 +22,9 @@ const SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 
 /// Where the form posts that registers a webhook.
 const REGISTER_PATH: &str = "/console/register/";
 
+/// Where the form posts that creates a key.
+const KEYS_PATH: &str = console::Paths::KEYS;
+
 /// Returns true if pages are answered at this path.
 pub(crate) fn is_for(path: &str) -> bool {
     path == "/console" || path.starts_with("/console/")
@@ -72,13 +75,13 @@ fn detail(error: &ApiError, path: &str) -> String {
     match error {
         ApiError::WebhookInactive => "the webhook is paused; activate it first".to_owned(),
         ApiError::Unconfirmed(_) => {
-            let webhook = if path == REGISTER_PATH {
-                ". If there is a new webhook, delete it: its secret was not shown"
-            } else {
-                ""
+            let remedy = match path {
+                REGISTER_PATH => ". If there is a new webhook, delete it: its secret was not shown",
+                KEYS_PATH => ". If there is a new key, revoke it: it was not shown",
+                _ => "",
             };
             format!(
-                "the database did not answer in time. Your change may have been saved: look before you repeat it{webhook}"
+                "the database did not answer in time. Your change may have been saved: look before you repeat it{remedy}"
             )
         }
         ApiError::Cancelling => {

@@ -25,25 +25,26 @@ pub(super) async fn form(_: Caller, asked: PageRequest) -> HandlerResult {
 
 /// Registers a webhook, and shows its secret. A second post of the same form finds the webhook registered.
 pub(super) async fn register(caller: Caller, asked: PageRequest, form: Form) -> HandlerResult {
-    let number = form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)?;
-    let settings = match settings::registration(&*form, &caller.rules) {
-        Ok(settings) => settings,
+    let number = number_of_form(&form)?;
+    let new = match settings::registration(&*form, &caller.rules) {
+        Ok(new) => new,
         Err(violations) => {
             let again = form.filled_in(violations);
             return Ok(html(StatusCode::UNPROCESSABLE_ENTITY, again.registration(&asked.frame, number)));
         }
     };
-    let mut wanted = settings.clone();
-    let id = id_of_form(&caller.admin, number);
-    match webhooks::register(&caller, id, settings).await {
+    let (mut wanted, header_names) = (new.settings.clone(), new.headers.names());
+    let id = WebhookId::from(id_of_form(&caller.admin, number));
+    match webhooks::register(&caller, id, new).await {
         Ok((webhook, secret)) => {
             let page = RegisteredWebhook { webhook: &webhook, secret: secret.expose(), receivers: &RECEIVERS };
             Ok(html(StatusCode::OK, page.render(&asked.frame)))
         }
-        Err(ApiError::RegisteredBefore) => match webhooks::find(&caller, id).await {
-            Ok(Webhook { settings: registered, .. }) => {
+        Err(ApiError::RegisteredBefore(_)) => match webhooks::find(&caller, id).await {
+            Ok(Webhook { settings: registered, header_names: names, .. }) => {
                 wanted.is_active = registered.is_active;
-                match wanted.changes(&registered).is_empty() {
+                wanted.external_id.clone_from(&registered.external_id);
+                match wanted.changes(&registered).is_empty() && header_names == names {
                     true => Ok(done(&Paths::webhook(id), Done::Registered)),
                     false => Ok(filled_in_anew(&asked.frame, &form, &registered.name)),
                 }
@@ -68,17 +69,18 @@ fn filled_in_anew(frame: &Frame, form: &FormFields, registered: &str) -> HttpRes
     html(StatusCode::CONFLICT, again.registration(frame, Uuid::now_v7()))
 }
 
-/// Returns the id of the webhook that a form registers, the same for each post of the form. Nobody can choose the id of
-/// another tenant's webhook by it.
-fn id_of_form(admin: &Actor, form: Uuid) -> WebhookId {
+/// Returns the number of a form that makes something.
+pub(super) fn number_of_form(form: &FormFields) -> Result<Uuid, ApiError> {
+    form.first("form").parse().ok().filter(is_recent).ok_or(ApiError::StaleForm)
+}
+
+/// Returns the id of what a form makes, the same for each post of the form. Nobody can choose an id of another tenant by
+/// it.
+pub(super) fn id_of_form(admin: &Actor, form: Uuid) -> Uuid {
     let mine = digest(&SHA256, &[admin.tenant.as_uuid().as_bytes().as_slice(), form.as_bytes()].concat());
     let mut bytes = *form.as_bytes();
     bytes[6..].copy_from_slice(&mine.as_ref()[..10]);
-    Builder::from_bytes(bytes)
-        .with_version(uuid::Version::SortRand)
-        .with_variant(uuid::Variant::RFC4122)
-        .into_uuid()
-        .into()
+    Builder::from_bytes(bytes).with_version(uuid::Version::SortRand).with_variant(uuid::Variant::RFC4122).into_uuid()
 }
 
 fn is_recent(form: &Uuid) -> bool {

@@ -2,12 +2,12 @@
 
 use actix_web::http::StatusCode;
 use console::{Done, Paths, SettingsPage, WebhookForm, WebhookFrame};
-use domain::WebhookId;
+use domain::{HeaderChange, WebhookId};
 use ledger::{OwnWebhook, WebhookSettings};
 
 use super::{Form, PageRequest, done, form::Edited, html, see_other};
 use crate::{
-    http::{ApiError, Caller, HandlerResult, Id},
+    http::{ApiError, Caller, HandlerResult, Id, Precondition},
     webhooks,
 };
 
@@ -33,8 +33,12 @@ pub(super) async fn settings(caller: Caller, Id(id): Id<WebhookId>, asked: PageR
 pub(super) async fn change(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest, form: Form) -> HandlerResult {
     let shown = form.shown();
     let edited = Edited::of(&form, &shown);
-    match webhooks::change(&caller, id, |settings| webhooks::settings::change(&edited, &caller.rules, settings)).await {
-        Err(ApiError::Fields(violations)) => {
+    match webhooks::change(&caller, id, &Precondition::NONE, |settings| {
+        webhooks::settings::change(&edited, &caller.rules, None, settings)
+    })
+    .await
+    {
+        Err(ApiError::Fields(violations) | ApiError::HeadersRequired(violations)) => {
             let webhook = webhooks::find(&caller, id).await?;
             let page = SettingsPage { webhook, form: form.filled_in(violations), shown, kept_days: caller.kept_days() };
             Ok(html(StatusCode::UNPROCESSABLE_ENTITY, page.render(&asked.frame)))
@@ -58,9 +62,9 @@ pub(super) async fn activate(caller: Caller, Id(id): Id<WebhookId>, _: Form) -> 
 async fn switch(caller: &Caller, id: WebhookId, is_active: bool) -> Result<(), ApiError> {
     let switch = |settings: &mut WebhookSettings| {
         settings.is_active = is_active;
-        Ok(())
+        Ok(HeaderChange::default())
     };
-    webhooks::change(caller, id, switch).await.map(|_| ())
+    webhooks::change(caller, id, &Precondition::NONE, switch).await.map(|_| ())
 }
 
 /// Cancels the waiting deliveries, once the form confirms that.
@@ -77,7 +81,7 @@ pub(super) async fn delete(caller: Caller, Id(id): Id<WebhookId>, form: Form) ->
     if form.first("confirmed") != "yes" {
         return Ok(see_other(&Paths::of_webhook(id, "settings")));
     }
-    let deleted = webhooks::remove(&caller, id).await;
+    let deleted = webhooks::remove(&caller, id, &Precondition::NONE).await;
     if matches!(deleted, Err(ApiError::NotFound)) {
         webhooks::known(&caller, id).await?;
     } else {

@@ -24,6 +24,7 @@ const LIST_PATH: &str = "/api/v1/webhooks/";
 const ID: &str = "0192f0c1-0000-7000-8000-000000000001";
 const ONE_PATH: &str = "/api/v1/webhooks/0192f0c1-0000-7000-8000-000000000001/";
 pub(crate) const ADMIN_COOKIE: (&str, &str) = ("Cookie", "sessionid=boss");
+const KEY: (&str, &str) = ("Authorization", "Bearer wk_sync");
 pub(crate) const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 /// Rendered once for all tests.
@@ -51,14 +52,18 @@ pub(crate) fn routes() -> Routes {
         wakes: Wakes::default(),
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),
         rules: Rules { name_chars: 255, url_chars: 2048, address_policy: AddressPolicy::default() },
-        body_limit: 200,
+        body_limit: 400,
         most: crate::state::most(&limits()),
         kept: settings().retention.kept(),
         attempt_timeout: std::time::Duration::from_secs(10),
         console: settings().console,
         brake: tokio::sync::watch::channel(None).1,
     };
-    let authentication = Authentication::knowing([("boss", session("admin")), ("clerk", session("sales"))]);
+    let authentication = Authentication::knowing([
+        ("boss", session("admin")),
+        ("clerk", session("sales")),
+        ("wk_sync", session("admin")),
+    ]);
     let docs = DOCS.get_or_init(|| Docs::new(&limits(), crate::state::most(&limits()), true)).clone();
     Routes::new(state, docs, authentication, Metrics::register(&mut Registry::default()), Traces::default())
 }
@@ -132,6 +137,59 @@ async fn whoever_is_not_logged_in_as_an_administrator_gets_nothing_below_api_v1(
                 assert_eq!(answer.headers.contains_key("www-authenticate"), expected.0 == 401);
             }
         }
+    }
+}
+
+#[actix_web::test]
+async fn a_key_opens_every_call_but_those_about_keys_and_no_page() {
+    for (path, headers, expected) in [
+        (LIST_PATH, &[KEY][..], (503, "unavailable")),
+        (ONE_PATH, &[KEY, ("Origin", "https://erp.example")], (503, "unavailable")),
+        ("/api/v1/nothing/", &[KEY], (404, "not_found")),
+        (LIST_PATH, &[("Authorization", "Bearer wk_other"), ADMIN_COOKIE], (401, "unknown_key")),
+        (LIST_PATH, &[("Authorization", "Basic Ym9zczo="), ADMIN_COOKIE], (401, "unknown_key")),
+        ("/api/v1/keys/", &[KEY, ADMIN_COOKIE], (403, "session_required")),
+        ("/api/v1/keys/?limit=0", &[KEY], (403, "session_required")),
+        ("/api/v1/keys/", &[ADMIN_COOKIE], (503, "unavailable")),
+    ] {
+        let answer = ask(Method::GET, path, headers, "").await;
+        assert_eq!(answer.code(), expected, "{path} {headers:?}");
+        let challenge = if expected.0 == 401 { "Bearer realm=\"webhooks\"" } else { "" };
+        assert_eq!(answer.header("www-authenticate"), challenge, "{path} {headers:?}");
+    }
+    for (method, path) in [(Method::POST, "/api/v1/keys/".to_owned()), (Method::DELETE, format!("/api/v1/keys/{ID}/"))]
+    {
+        let answer = ask(method.clone(), &path, &[KEY, JSON], r#"{"name": "another"}"#).await;
+        assert_eq!(answer.code(), (403, "session_required"), "{method}");
+    }
+    for headers in [&[KEY][..], &[KEY, ADMIN_COOKIE], &[("Authorization", "Bearer wk_other"), ADMIN_COOKIE]] {
+        assert_eq!(ask(Method::GET, "/console/", headers, "").await.status, 403, "{headers:?}");
+    }
+}
+
+#[actix_web::test]
+async fn a_new_key_has_a_name_and_expires_in_the_future_if_at_all() {
+    let at = |seconds: i64| {
+        let at = time::OffsetDateTime::now_utc() + time::Duration::seconds(seconds);
+        format!("\"{}\"", domain::time_text::written(at).unwrap())
+    };
+    for (expires_at, code) in [
+        (at(60), ""),
+        ("null".to_owned(), ""),
+        (at(-1), "in_the_past"),
+        ("\"tomorrow\"".to_owned(), "invalid_timestamp"),
+        ("\"\"".to_owned(), "invalid_timestamp"),
+        ("7".to_owned(), "wrong_type"),
+    ] {
+        let body = format!(r#"{{"name": "ERP", "expires_at": {expires_at}}}"#).leak();
+        let answer = ask(Method::POST, "/api/v1/keys/", &[ADMIN_COOKIE, JSON], body).await;
+        let (status, fields) = if code.is_empty() { (503, vec![]) } else { (422, vec!["expires_at"]) };
+        assert_eq!((answer.status, answer.fields(code)), (status, fields), "{expires_at}");
+    }
+    for name in ["", " ", "a\\u0007", "a\\u202e"] {
+        let body = format!(r#"{{"name": "{name}"}}"#).leak();
+        let status = ask(Method::POST, "/api/v1/keys/", &[ADMIN_COOKIE, JSON], body).await.status;
+        assert_eq!(status, 422, "{name}");
     }
 }
 
@@ -222,7 +280,7 @@ async fn a_page_without_a_session_leads_to_the_log_in_and_its_refresh_does_not()
 
 #[actix_web::test]
 async fn bodies_are_refused_in_the_order_of_their_faults() {
-    let long = "[".repeat(201).leak();
+    let long = "[".repeat(401).leak();
     let cross_site = ("Sec-Fetch-Site", "cross-site");
     for (headers, body, expected) in [
         (&[ADMIN_COOKIE, cross_site][..], "{", (403, "cross_site")),

@@ -13,7 +13,7 @@ use std::{
 
 use domain::TenantId;
 use egress::{EgressError, Internal, InternalAnswer, InternalConfig, InternalError};
-use ledger::{Session, SessionHash};
+use ledger::{CredentialHash, Session};
 use moka::{Expiry, future::Cache, sync};
 use serde_json::{Map, Value};
 use service_kit::{Settings, SettingsError};
@@ -42,7 +42,7 @@ pub(super) struct Introspection {
     /// The runtime that holds the connections. It is never a web worker's.
     runtime: Handle,
     cache_time: Duration,
-    confirmed: Cache<SessionHash, ConfirmedSession>,
+    confirmed: Cache<CredentialHash, ConfirmedSession>,
     all: LookupLimit,
     of_unknown: LookupLimit,
     of_tenants: sync::Cache<TenantId, LookupLimit>,
@@ -58,8 +58,8 @@ struct ConfirmedSession {
 /// A confirmation lasts until its time.
 struct ConfirmedUntil;
 
-impl Expiry<SessionHash, ConfirmedSession> for ConfirmedUntil {
-    fn expire_after_create(&self, _: &SessionHash, confirmed: &ConfirmedSession, now: Instant) -> Option<Duration> {
+impl Expiry<CredentialHash, ConfirmedSession> for ConfirmedUntil {
+    fn expire_after_create(&self, _: &CredentialHash, confirmed: &ConfirmedSession, now: Instant) -> Option<Duration> {
         Some(confirmed.until.saturating_duration_since(now))
     }
 }
@@ -120,7 +120,7 @@ impl Introspection {
     /// that was confirmed before.
     pub(super) async fn find(
         &self,
-        hash: &SessionHash,
+        hash: &CredentialHash,
         id: &str,
         tenant: Option<TenantId>,
     ) -> Result<Option<Session>, ApiError> {

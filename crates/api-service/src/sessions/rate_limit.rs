@@ -12,7 +12,7 @@ use governor::{
     middleware::StateInformationMiddleware,
     state::{InMemoryState, NotKeyed},
 };
-use ledger::SessionHash;
+use ledger::CredentialHash;
 use moka::{policy::EvictionPolicy, sync::Cache};
 use service_kit::settings;
 
@@ -35,13 +35,13 @@ pub(crate) enum Target {
 pub(super) struct RateLimit {
     api: TenantTokens,
     console: TenantTokens,
-    unconfirmed: Buckets<SessionHash>,
+    unconfirmed: Buckets<CredentialHash>,
     logged: Cache<TenantId, ()>,
 }
 
 struct TenantTokens {
     tenants: Buckets<TenantId>,
-    sessions: Buckets<SessionHash>,
+    sessions: Buckets<CredentialHash>,
 }
 
 type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformationMiddleware>;
@@ -84,7 +84,7 @@ impl RateLimit {
 
     /// Takes a token of a confirmed session, and one of its tenant if it is an administrator's. What is left is that of the
     /// bucket with fewer tokens. The first refusal in a minute of a tenant's requests is logged.
-    pub(super) fn take(&self, target: Target, hash: &SessionHash, known: &KnownSession) -> TokenResult {
+    pub(super) fn take(&self, target: Target, hash: &CredentialHash, known: &KnownSession) -> TokenResult {
         let tokens = match target {
             Target::Api => &self.api,
             Target::Console => &self.console,
@@ -104,7 +104,7 @@ impl RateLimit {
     }
 
     /// Takes a token of a session id that is not confirmed.
-    pub(super) fn take_unconfirmed(&self, hash: &SessionHash) -> TokenResult {
+    pub(super) fn take_unconfirmed(&self, hash: &CredentialHash) -> TokenResult {
         self.unconfirmed.take(hash)
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     /// Takes a token of the API as a session of tenant 1's administrator. `Ok`: limit, remaining and seconds to reset.
     fn taken(limit: &RateLimit, session: &str) -> Result<(u32, u32, u64), Duration> {
         let (Allowance { limit, remaining, reset }, token) =
-            limit.take(Target::Api, &SessionHash::of(session), &known(1, true));
+            limit.take(Target::Api, &CredentialHash::of(session), &known(1, true));
         token.map(|()| (limit, remaining, reset.as_secs()))
     }
 
@@ -183,12 +183,12 @@ mod tests {
     fn the_console_other_tenants_and_those_who_are_not_administrators_have_tokens_of_their_own() {
         let limit = limit("1", "1").unwrap();
         assert!(taken(&limit, "script").is_ok() && taken(&limit, "script").is_err());
-        let hash = SessionHash::of("script");
+        let hash = CredentialHash::of("script");
         for (target, known) in [(Target::Console, known(1, true)), (Target::Api, known(2, true))] {
-            let hash = SessionHash::of(&format!("{target:?}"));
+            let hash = CredentialHash::of(&format!("{target:?}"));
             assert_eq!(limit.take(target, &hash, &known).1, Ok(()), "{target:?}");
         }
-        assert_eq!(limit.take(Target::Api, &SessionHash::of("clerk"), &known(1, false)).1, Ok(()));
+        assert_eq!(limit.take(Target::Api, &CredentialHash::of("clerk"), &known(1, false)).1, Ok(()));
         assert_eq!(limit.take_unconfirmed(&hash).1, Ok(()));
         assert!(limit.take_unconfirmed(&hash).1.is_err());
     }
@@ -208,7 +208,7 @@ mod tests {
     fn buckets_are_of_a_bounded_number() {
         let limit = limit("1", "1").unwrap();
         for number in 0..2 * MAX_CACHED_SESSIONS {
-            _ = limit.take_unconfirmed(&SessionHash::of(&number.to_string()));
+            _ = limit.take_unconfirmed(&CredentialHash::of(&number.to_string()));
         }
         limit.unconfirmed.by_key.run_pending_tasks();
         assert!(limit.unconfirmed.by_key.entry_count() <= MAX_CACHED_SESSIONS);

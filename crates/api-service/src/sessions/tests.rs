@@ -11,8 +11,26 @@ fn tenant(number: u128) -> TenantId {
     Uuid::from_u128(number).into()
 }
 
-/// An authentication that knows three administrators, of two tenants, and a clerk. A session has three tokens, its tenant
-/// six.
+/// A back end that knows these sessions, and keys, which begin with `wk_`.
+pub(super) fn fixture(sessions: impl IntoIterator<Item = (&'static str, Session)>) -> BackEnd {
+    let found = |text: &str, session: Session| match text.starts_with(ApiKey::PREFIX) {
+        true => Found::Key(ApiKey {
+            id: Uuid::nil().into(),
+            tenant: session.tenant,
+            name: session.user,
+            created_by: "b".to_owned(),
+            created_at: OffsetDateTime::UNIX_EPOCH,
+            expires_at: None,
+            last_used_on: None,
+        }),
+        false => Found::Session(session),
+    };
+    let all = sessions.into_iter().map(|(text, session)| (CredentialHash::of(text), found(text, session)));
+    BackEnd::Known(all.collect())
+}
+
+/// An authentication that knows three administrators, of two tenants, a clerk, and a key. A session or key has three
+/// tokens, its tenant six.
 fn authentication() -> Authentication {
     let session =
         |number, user: &str, role: &str| Session { tenant: tenant(number), user: user.into(), role: role.into() };
@@ -21,17 +39,18 @@ fn authentication() -> Authentication {
         ("deputy", session(TENANT, "d", "admin")),
         ("other", session(OTHER, "o", "admin")),
         ("clerk", session(TENANT, "c", "sales")),
+        ("wk_sync", session(TENANT, "ERP sync", "admin")),
     ];
     let limits = [("RATE_LIMIT_PER_MINUTE", "1"), ("RATE_LIMIT_BURST", "6")];
     let rate_limit = RateLimit::new(&settings_with(&limits).api);
-    Authentication { sessions: Sessions::Known(sessions.into()), known: known(), rate_limit, public_url: None }
+    Authentication { back_end: fixture(sessions), known: known(), rate_limit, public_url: None }
 }
 
 /// Makes this process know a session that has ended since.
 fn remember_ended(authentication: &Authentication, id: &str) {
     authentication
         .known
-        .insert(SessionHash::of(id), KnownSession { tenant: tenant(TENANT), user: "e".into(), is_admin: true });
+        .insert(CredentialHash::of(id), KnownSession { tenant: tenant(TENANT), user: "e".into(), is_admin: true });
 }
 
 async fn asked(
@@ -39,13 +58,16 @@ async fn asked(
     cookies: &str,
     target: Target,
     site: &str,
-) -> Result<(Actor, SessionId), ApiError> {
+) -> Result<(Actor, Passed), ApiError> {
     let request = TestRequest::default().insert_header(("cookie", cookies)).insert_header(("sec-fetch-site", site));
     authentication.administrator(&request.to_http_request(), target, &mut None).await
 }
 
 async fn passes_by(authentication: &Authentication, cookies: &str) -> Option<String> {
-    asked(authentication, cookies, Target::Api, "none").await.ok().map(|(_, id)| id.expose().to_owned())
+    match asked(authentication, cookies, Target::Api, "none").await.ok()? {
+        (_, Passed::Session(id)) => Some(id.expose().to_owned()),
+        (_, Passed::Key(_)) => None,
+    }
 }
 
 async fn code(authentication: &Authentication, cookies: &str) -> &'static str {
@@ -133,4 +155,58 @@ async fn another_site_spends_no_token_of_the_api_and_may_link_to_the_console() {
         }
         assert!(asked(&authentication, "sessionid=boss", target, site).await.is_err(), "{target:?}");
     }
+}
+
+/// The user who is let pass, or the code of the refusal.
+async fn judged(authentication: &Authentication, headers: &[(&str, &str)], target: Target) -> String {
+    let mut request = TestRequest::default();
+    for header in headers {
+        request = request.append_header(*header);
+    }
+    let passed = authentication.administrator(&request.to_http_request(), target, &mut None).await;
+    passed.map_or_else(|error| error.kind().1.to_owned(), |(actor, _)| actor.user)
+}
+
+const SYNC: &str = "key \"ERP sync\" (00000000-0000-0000-0000-000000000000)";
+
+#[actix_web::test]
+async fn a_request_with_the_header_authorization_is_judged_by_it_alone() {
+    let (boss, sync) = (("cookie", "sessionid=boss"), ("authorization", "Bearer wk_sync"));
+    let elsewhere = [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")];
+    for (headers, expected) in [
+        (&[sync][..], SYNC),
+        (&[sync, boss], SYNC),
+        (&[sync, elsewhere[0], elsewhere[1]], SYNC),
+        (&[("authorization", "bearer wk_sync")], SYNC),
+        (&[("authorization", "Bearer wk_other"), boss], "unknown_key"),
+        (&[("authorization", "Bearer boss"), boss], "unknown_key"),
+        (&[("authorization", "Basic Ym9zczo="), boss], "unknown_key"),
+        (&[("authorization", ""), boss], "unknown_key"),
+        (&[sync, sync, boss], "unknown_key"),
+        (&[boss], "b"),
+    ] {
+        assert_eq!(judged(&authentication(), headers, Target::Api).await, expected, "{headers:?}");
+    }
+    for headers in [&[sync][..], &[sync, boss], &[("authorization", "Basic Ym9zczo="), boss]] {
+        assert_eq!(judged(&authentication(), headers, Target::Console).await, "session_required", "{headers:?}");
+    }
+}
+
+#[actix_web::test]
+async fn a_key_has_half_of_its_tenants_tokens_and_an_unknown_one_those_of_an_unknown_session() {
+    let authentication = authentication();
+    let sync = ("authorization", "Bearer wk_sync");
+    for _ in 0..3 {
+        assert_eq!(judged(&authentication, &[sync], Target::Api).await, SYNC);
+    }
+    assert_eq!(judged(&authentication, &[sync], Target::Api).await, "too_many_requests");
+    for _ in 0..3 {
+        assert_eq!(code(&authentication, "sessionid=boss").await, "", "a key leaves its tenant the half");
+    }
+    assert_eq!(code(&authentication, "sessionid=deputy").await, "too_many_requests", "its tokens were its tenant's");
+    let unknown = ("authorization", "Bearer wk_unknown");
+    for _ in 0..3 {
+        assert_eq!(judged(&authentication, &[unknown], Target::Api).await, "unknown_key");
+    }
+    assert_eq!(judged(&authentication, &[unknown], Target::Api).await, "too_many_requests");
 }

@@ -147,7 +147,7 @@ async fn a_message_that_is_held_does_not_hold_the_channel_of_a_consumer_that_was
         publish(broker, 2..3, 1).await;
         let next = take_new(&mut subscription, 1).await.remove(0);
         assert_eq!(number(&next), 2);
-        next.acker.ack().await;
+        Acker::ack_all(vec![next.acker]).await;
         subscription.into_closing().close().await;
         wait_for_depth(broker, 0).await;
     })

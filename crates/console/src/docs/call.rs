@@ -126,8 +126,10 @@ impl<'a> ApiReference<'a> {
             words.push(format!("-X {method}"));
         }
         words.push(format!("\"$SERVICE{}{path}\"", self.base()));
-        if call.about.get("security").is_none() {
-            words.push("\\\n  -b \"sessionid=$SESSION\"".to_owned());
+        match call.about.get("security").map(|schemes| array(schemes).count()) {
+            None => words.push("\\\n  -H \"Authorization: Bearer $KEY\"".to_owned()),
+            Some(0) => {}
+            Some(_) => words.push("\\\n  -b \"sessionid=$SESSION\"".to_owned()),
         }
         let mut examples = members(&call.about["requestBody"]["content"]["application/json"]["examples"]);
         if let Some((_, example)) = examples.next() {

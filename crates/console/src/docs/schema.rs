@@ -51,7 +51,9 @@ impl<'a> ApiReference<'a> {
         let all: Vec<_> =
             parts.flat_map(|part| members(&part["properties"]).map(move |(name, kind)| (part, name, kind))).collect();
         html! {
-            @if all.is_empty() { p { "An object without members." } } @else {
+            @if schema["additionalProperties"].is_object() {
+                p { "An object. A member's name: " (self.kind(&schema["propertyNames"])) ". Its value: " (self.kind(&schema["additionalProperties"])) "." }
+            } @else if all.is_empty() { p { "An object without members." } } @else {
                 table {
                     @for (part, name, member) in all {
                         @let about = member.get("description").or_else(|| self.resolve(member).get("description"));
@@ -102,6 +104,7 @@ fn limit((name, value): (&String, &Value)) -> Option<Markup> {
         "format" => html! { (str(value)) },
         "minimum" | "minItems" => html! { "at least " (value) },
         "maximum" => html! { "at most " (value) },
+        "maxProperties" => html! { "at most " (value) " members" },
         "maxLength" => html! { "at most " (value) " characters" },
         "uniqueItems" => html! { "no repeats" },
         "default" => html! { "default " code { (bare(value)) } },

@@ -80,11 +80,15 @@ impl Pages {
         }
     }
 
-    /// Returns whether a receiver is reached. `None`: there is none to ask.
+    /// Returns whether a receiver is reached. `None`: there is none to ask, or only internal ones are reached.
     async fn reach_any_of(&self, urls: &[String]) -> Option<bool> {
         let of_hosts: HashMap<&str, &String> = urls.iter().map(|url| (host(url), url)).collect();
         let parsed = of_hosts.values().filter_map(|url| WebhookUrl::parse(url, usize::MAX, &self.address_policy).ok());
-        let mut asking: FuturesUnordered<_> = parsed.map(|url| self.reach_receiver(url).boxed()).collect();
+        let reach = |url: WebhookUrl| async move {
+            // An internal receiver proves nothing.
+            self.reach(&url, PAGE_TIMEOUT).await.filter(|_| !self.egress.is_internal(url.as_str()))
+        };
+        let mut asking: FuturesUnordered<_> = parsed.map(reach).map(FutureExt::boxed).collect();
         let mut any = None;
         while let Some(is_reached) = asking.next().await {
             any = any.max(is_reached);
@@ -93,12 +97,6 @@ impl Pages {
             }
         }
         any
-    }
-
-    /// Returns whether a receiver is reached. `None`: it is internal, or was not asked.
-    async fn reach_receiver(&self, url: WebhookUrl) -> Option<bool> {
-        let is_reached = self.reach(&url, PAGE_TIMEOUT).await;
-        is_reached.filter(|_| !self.egress.is_internal(url.as_str()))
     }
 
     /// Returns whether a URL is reached in time. `None`: it was not asked.

@@ -67,43 +67,34 @@ pub(crate) struct Admission {
     /// True for a slot of the main lane.
     is_main: bool,
     /// The memory for a long body. The body owns it in the end.
-    body: Option<Permit>,
+    pub(crate) body: Option<Permit>,
 }
 
 impl Lanes {
     pub(crate) fn new(settings: &Dispatcher) -> Self {
-        let of = |whole: u16, share| fraction_of(whole.into(), share);
-        let half = (settings.slow_in_flight / 2).max(1);
+        let Dispatcher { max_in_flight: main, slow_in_flight, webhook_share, tenant_share, .. } = *settings;
+        let half = u32::from(slow_in_flight / 2).max(1);
         let places = |places: u16| Arc::new(Semaphore::new(places.into()));
-        let quota = |whole: u16, webhook, tenant, full| Quota::new(whole.into(), webhook, tenant, full);
-        let bodies = |kib, full| {
-            Quota::new(kib, fraction_of(kib, settings.webhook_share), fraction_of(kib, settings.tenant_share), full)
+        let quota = |whole, of_webhook, of_tenant, full| {
+            Quota::new(whole, fraction_of(whole, of_webhook), fraction_of(whole, of_tenant), full)
         };
-        let (main, long) = (settings.max_in_flight, long_places(settings.max_in_flight));
+        let of_silent_webhook = MAX_ATTEMPTS_PER_SILENT_WEBHOOK.min(fraction_of(half, 0.5));
         let slow = Refusal::Slow;
         Self {
             places: places(main),
             // The rest is always there for others.
             bulk_places: places(main - main / 4),
-            slow_places: places(settings.slow_in_flight),
+            slow_places: places(slow_in_flight),
             main: LaneQuotas {
-                slots: quota(main, of(main, settings.webhook_share), of(main, settings.tenant_share), Refusal::Slots),
-                body_kib: bodies(MAIN_BODIES_KIB, Refusal::Bodies),
+                slots: quota(main.into(), webhook_share, tenant_share, Refusal::Slots),
+                body_kib: quota(MAIN_BODIES_KIB, webhook_share, tenant_share, Refusal::Bodies),
             },
             silent: LaneQuotas {
-                slots: quota(
-                    half,
-                    MAX_ATTEMPTS_PER_SILENT_WEBHOOK.min(of(half, 0.5)),
-                    of(half, settings.tenant_share),
-                    slow,
-                ),
-                body_kib: bodies(SILENT_BODIES_KIB, slow),
+                slots: Quota::new(half, of_silent_webhook, fraction_of(half, tenant_share), slow),
+                body_kib: quota(SILENT_BODIES_KIB, webhook_share, tenant_share, slow),
             },
-            late: LaneQuotas {
-                slots: quota(half, of(half, 0.5), of(half, 0.5), slow),
-                body_kib: Quota::new(LATE_BODIES_KIB, LATE_BODIES_KIB / 2, LATE_BODIES_KIB / 2, slow),
-            },
-            long: quota(long, of(long, 1.0 / 32.0), of(long, 0.125), slow),
+            late: LaneQuotas { slots: quota(half, 0.5, 0.5, slow), body_kib: quota(LATE_BODIES_KIB, 0.5, 0.5, slow) },
+            long: quota(long_places(main).into(), 1.0 / 32.0, 0.125, slow),
             starting: Shares::new(MAX_STARTING_PER_TENANT),
             speeds: Speeds::new(),
         }
@@ -189,11 +180,6 @@ impl Admission {
     /// Returns true for an attempt in the slow lane, which needs no place of the main one.
     pub(crate) const fn is_slow(&self) -> bool {
         !self.is_main
-    }
-
-    /// The memory for a long body.
-    pub(crate) fn take_body(&mut self) -> Option<Permit> {
-        self.body.take()
     }
 
     /// Waits until the attempt may start, for as long as that takes. Nothing else may be waited for between this and the

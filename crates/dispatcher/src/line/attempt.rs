@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use domain::{AddressPolicy, Job, OutcomeClass, PostResult, WebhookUrl};
+use domain::{
+    ATTEMPT_HEADER, AddressPolicy, Job, OutcomeClass, PostResult, ReceiverHeaders, TEST_HEADER, WebhookUrl,
+    delivery_headers,
+};
 use egress::{Egress, NoDescriptor, Post};
 use ledger::{Attempted, LoadedDelivery};
 use signing::{
@@ -14,8 +17,15 @@ use time::OffsetDateTime;
 
 use crate::{
     fault,
-    line::{context::LineContext, span::Spans},
+    line::{
+        context::LineContext,
+        echoes::{begins_with, hide_values},
+        span::Spans,
+    },
 };
+
+/// The headers of an attempt that are the service's own.
+const MAX_SERVICE_HEADERS: usize = 9;
 
 /// Makes attempts.
 pub(crate) struct Sender {
@@ -27,6 +37,12 @@ pub(crate) struct Sender {
     pub(crate) context: Arc<LineContext>,
 }
 
+/// The opened secrets of a webhook.
+pub(crate) struct Secrets {
+    pub(crate) signing: SigningSecret,
+    pub(crate) headers: ReceiverHeaders,
+}
+
 impl Sender {
     /// Makes an attempt. Whatever the receiver does is an outcome. The result does not hold the body.
     ///
@@ -36,38 +52,43 @@ impl Sender {
         &self,
         job: Job,
         delivery: LoadedDelivery,
-        secret: &SigningSecret,
+        secrets: Secrets,
         body: Bytes,
     ) -> Result<Attempted, NoDescriptor> {
-        let LoadedDelivery { id, progress, event_type, traceparent, destination, .. } = delivery;
+        let LoadedDelivery { id, progress, event, event_type, is_test, traceparent, destination, .. } = delivery;
+        let Secrets { signing, headers: receiver_headers } = secrets;
         let now = OffsetDateTime::now_utc();
         fault::at_attempt(&destination.url);
         let (t, id_text) = (now.unix_timestamp(), id.to_string());
-        let signature = sign(secret, &body, t);
-        let standard = self.standard_webhooks.then(|| sign_standard(secret, &id_text, t, &body)).flatten();
+        let signature = sign(&signing, &body, t);
+        let standard = self.standard_webhooks.then(|| sign_standard(&signing, &id_text, t, &body)).flatten();
         // The ledger compares it with others' times.
         let started_at = self.context.database.now();
         let mut answer = match WebhookUrl::parse(&destination.url, usize::MAX, &self.address_policy) {
             Ok(url) => {
-                let mut headers = vec![
-                    ("X-Service-Webhook-Id", id_text.clone()),
-                    ("X-Service-Event", event_type.to_string()),
-                    (SIGNATURE_HEADER, signature.clone()),
-                ];
+                let mut headers = Vec::with_capacity(MAX_SERVICE_HEADERS);
+                headers.extend(delivery_headers(id, event, event_type));
+                headers.push((ATTEMPT_HEADER, progress.next_of_run().to_string()));
+                headers.extend(is_test.then(|| (TEST_HEADER.0, TEST_HEADER.1.to_owned())));
+                headers.push((SIGNATURE_HEADER, signature.clone()));
                 if let Some(standard) = &standard {
                     headers.push((STANDARD_ID_HEADER, id_text));
                     headers.push((STANDARD_TIMESTAMP_HEADER, t.to_string()));
                     headers.push((STANDARD_SIGNATURE_HEADER, standard.clone()));
                 }
-                self.egress.post(Post { url, headers, body }).await?
+                self.egress.post(Post { url, headers, receiver_headers: receiver_headers.clone(), body }).await?
             }
             Err(refused) => refusal(format!("the URL {refused}"), now),
         };
-        hide_digests(&mut answer.head, &signature, standard.as_deref());
+        let hide_secrets = |text: &mut [u8]| {
+            hide_digests(text, &signature, standard.as_deref());
+            hide_values(text, &receiver_headers);
+        };
+        hide_secrets(&mut answer.head);
         // It may quote a header of the answer.
         answer.error = answer.error.map(|error| {
             let mut error = error.into_bytes();
-            hide_digests(&mut error, &signature, standard.as_deref());
+            hide_secrets(&mut error);
             String::from_utf8_lossy(&error).into_owned()
         });
         let began = std::mem::replace(&mut answer.started_at, started_at);
@@ -134,29 +155,6 @@ fn hide(text: &mut [u8], digest: &str) {
         }
         at += 1;
     }
-}
-
-/// The digits of a digest with which a text begins, and their length in bytes. Knows what some write instead of slashes and
-/// plus signs in URLs and JSON.
-fn begins_with(text: &[u8], digest: &str) -> (usize, usize) {
-    let (mut digits, mut length) = (0, 0);
-    for digit in digest.bytes() {
-        let escapes: &[&str] = match digit {
-            b'/' => &[r"\/", "%2F", r"\u002f"],
-            b'+' => &["%2B", r"\u002b"],
-            _ => &[],
-        };
-        let rest = &text[length..];
-        let begins =
-            |escape: &&&str| rest.get(..escape.len()).is_some_and(|text| text.eq_ignore_ascii_case(escape.as_bytes()));
-        length += match escapes.iter().find(begins) {
-            Some(escape) => escape.len(),
-            None if rest.first() == Some(&digit) => 1,
-            None => break,
-        };
-        digits += 1;
-    }
-    (digits, length)
 }
 
 #[cfg(test)]

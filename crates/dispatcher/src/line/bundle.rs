@@ -56,7 +56,6 @@ impl JobAck {
         (0..jobs).map(|_| Self(Arc::clone(&bundle))).collect()
     }
 
-    /// The part of a message whose connection is lost.
     #[cfg(test)]
     pub(crate) fn lost() -> Self {
         let bundle = Bundle { acker: None, origin: Origin::Other, undone: 1, follow_ups: Vec::new() };

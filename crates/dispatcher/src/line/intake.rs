@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use broker::{Acker, Outgoing, Received};
-use domain::Job;
+use domain::{Job, error_chain};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -16,6 +16,7 @@ use crate::{
     lane::LaneKind,
     line::{
         bundle::{FollowUp, JobAck, Origin},
+        context::LineContext,
         in_flight::{Message, Receipt, UnderWay},
         look_up::Lookup,
         outcome::DeadReason,
@@ -75,24 +76,20 @@ impl Intake {
     /// Reads the jobs of messages. Parks a message that holds none. Takes apart one that was delivered too often.
     /// Hands marked messages, which jobs of the bulk lane have left, from the main lane to the bulk lane.
     fn open(&self, lane: LaneKind, batch: Vec<Received>) -> VecDeque<(Job, JobAck, Receipt)> {
+        let LineContext { names, metrics, .. } = &*self.line.context;
         let mut opened = VecDeque::with_capacity(batch.len());
         let (mut replaced, mut to_bulk) = (Vec::new(), Vec::new());
         for Received { body, acker, delivery_count, is_of_bulk, .. } in batch {
             let origin = if is_of_bulk || lane == LaneKind::Bulk { Origin::Bulk } else { Origin::Other };
             if is_of_bulk && lane == LaneKind::Main {
-                let there = Outgoing { routing_key: self.line.context.names.bulk(), body, ..Outgoing::default() };
+                let there = Outgoing { routing_key: names.bulk(), body, ..Outgoing::default() };
                 to_bulk.push((acker, origin, vec![there.carrying(delivery_count)]));
                 continue;
             }
             match Job::parse(&body) {
                 Ok(jobs) if jobs.len() > 1 && suspects::must_be_split(delivery_count) => {
-                    let alone = |job| {
-                        Outgoing {
-                            routing_key: lane.queue(&self.line.context.names),
-                            ..self.line.context.names.job(job)
-                        }
-                        .carrying(delivery_count)
-                    };
+                    let message = |job| Outgoing { routing_key: lane.queue(names), ..names.job(job) };
+                    let alone = |job| message(job).carrying(delivery_count);
                     replaced.push((acker, origin, jobs.into_iter().map(alone).collect()));
                 }
                 Ok(jobs) => {
@@ -101,15 +98,16 @@ impl Intake {
                     opened.extend(jobs.into_iter().zip(acks).map(|(job, ack)| (job, ack, receipt)));
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a message that is no job is moved to the dead-letter queue");
+                    let reason = error_chain(&error);
+                    tracing::error!(error = reason, "a message that is no job is moved to the dead-letter queue");
                     let dead = DeadReason::NoJob(error);
-                    self.line.context.metrics.count_not_attempted(dead.as_str());
+                    metrics.count_not_attempted(dead.as_str());
                     replaced.push((acker, origin, vec![self.line.settler.dead_letter(body, &dead)]));
                 }
             }
         }
         self.replace(replaced, None);
-        self.replace(to_bulk, Some(self.line.context.metrics.moved_to_bulk.clone()));
+        self.replace(to_bulk, Some(metrics.moved_to_bulk.clone()));
         opened
     }
 

@@ -26,12 +26,6 @@ impl From<End> for Stop {
     }
 }
 
-impl From<Hold> for Stop {
-    fn from(hold: Hold) -> Self {
-        Self::Hold(hold)
-    }
-}
-
 impl From<Abandoned> for Stop {
     fn from(_: Abandoned) -> Self {
         Self::GiveBack

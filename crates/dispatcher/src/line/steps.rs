@@ -3,10 +3,10 @@
 use std::{num::NonZeroU32, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use domain::{Traceparent, Verdict, WebhookState};
+use domain::{Traceparent, Verdict, WebhookState, error_chain};
 use futures_util::FutureExt;
 use governor::DefaultDirectRateLimiter;
-use ledger::{Attempted, LoadedDelivery, SecretKeys, StoredBody, UnsealError};
+use ledger::{Attempted, Destination, LoadedDelivery, SecretKeys, StoredBody, UnsealError};
 use time::OffsetDateTime;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -23,7 +23,7 @@ use crate::{
         speed::Timed,
     },
     line::{
-        attempt::Sender,
+        attempt::{Secrets, Sender},
         context::LineContext,
         hold::Holding,
         in_flight::UnderWay,
@@ -113,8 +113,8 @@ impl Line {
         if !job.is_usable() {
             return Err(self.count(NotAttempted::MessageLost, End::NotNeeded));
         }
-        match self.keys.open(delivery.destination.webhook, &delivery.destination.secret) {
-            Ok(secret) => {
+        match self.open(&delivery.destination) {
+            Ok(secrets) => {
                 admission.begin().await;
                 if self.brake.is_on() {
                     return Err(self.count(NotAttempted::Braked, Stop::GiveBack));
@@ -125,9 +125,9 @@ impl Line {
                 let delay = is_counted.then(|| self.context.database.now() - delivery.due());
                 let accepted_at = delivery.is_new().then_some(delivery.created_at);
                 let timed = admission.timed();
-                let body = with_permit(body, admission.take_body(), &timed);
+                let body = with_permit(body, admission.body.take(), &timed);
                 let (tenant, attempts) = (delivery.destination.tenant, delivery.progress.attempts);
-                let attempt = pin!(self.sender.attempt(job.job(), delivery, &secret, body));
+                let attempt = pin!(self.sender.attempt(job.job(), delivery, secrets, body));
                 let Ok(made) = admission.spend(&timed, attempt, || job.leave_place()).await else {
                     timed.mark_not_made();
                     drop(timed);
@@ -175,7 +175,7 @@ impl Line {
             WebhookState::Active => Ok(delivery),
             WebhookState::Paused => {
                 let webhook = delivery.destination.webhook;
-                Err(Hold { webhook, refusal: Refusal::Paused, release: None }.into())
+                Err(Stop::Hold(Hold { webhook, refusal: Refusal::Paused, release: None }))
             }
             WebhookState::Deleted => Err(self.cancel(&delivery).await?),
         }
@@ -206,12 +206,18 @@ impl Line {
             StoredBody::Here(_) => None,
             StoredBody::Long(bytes) => Some(bytes),
         };
-        let turn = self.suspects.turn(tries, owner.webhook).await?;
+        let turn = self.suspects.turn(tries, owner.webhook).await.map_err(Stop::Hold)?;
         let admission = self.lanes.admit(owner, job.receipt().lane, long_body).await;
         if admission.as_ref().is_err_and(Hold::is_of_silent_webhook) {
             self.brake.note_failure(owner, &delivery.destination.url);
         }
-        Ok((admission?, turn))
+        Ok((admission.map_err(Stop::Hold)?, turn))
+    }
+
+    /// Opens the secrets of a webhook.
+    fn open(&self, of: &Destination) -> Result<Secrets, UnsealError> {
+        let signing = self.keys.open(of.webhook, &of.secret)?;
+        Ok(Secrets { signing, headers: self.keys.open_headers(of.webhook, &of.headers)? })
     }
 
     async fn body(&self, job: &UnderWay, delivery: &LoadedDelivery) -> Result<Bytes, Stop> {
@@ -232,7 +238,7 @@ impl Line {
         }
     }
 
-    /// Delays the job of a webhook whose secret does not open.
+    /// Delays the job of a webhook with a secret that does not open.
     async fn wait_for_keys(
         &self,
         job: &UnderWay,
@@ -242,8 +248,8 @@ impl Line {
         let webhook = delivery.destination.webhook;
         let traceparent = delivery.traceparent.as_ref().map(Traceparent::as_str);
         tracing::error!(
-            %webhook, %error, traceparent,
-            "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret does not open"
+            %webhook, error = error_chain(error), traceparent,
+            "secrets.keys (WEBHOOKS__SECRETS__KEYS): a signing secret or a webhook's headers do not open"
         );
         let accepted_at = delivery.is_new().then_some(delivery.created_at);
         self.postpone(job, NotAttempted::Sealed, delivery.progress.attempts, accepted_at).await

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use domain::{AddressPolicy, OutcomeClass, WebhookUrl};
+use domain::{AddressPolicy, OutcomeClass, ReceiverHeaders, WebhookUrl};
 use egress::{EgressConfig, Post};
 use tokio::{net::TcpStream, task::JoinSet};
 
@@ -158,7 +158,7 @@ fn strict(name_server: &NameServer) -> Client {
 fn post(url: &str) -> Post {
     let anywhere = AddressPolicy::allowing(vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]);
     let url = WebhookUrl::parse(url, 2048, &anywhere).unwrap_or_else(|violation| panic!("{url:?} {violation}"));
-    Post { url, headers: Vec::new(), body: "{}".into() }
+    Post { url, headers: Vec::new(), receiver_headers: ReceiverHeaders::default(), body: "{}".into() }
 }
 
 /// Checks that nobody connected: a connection that the test makes now is the first of all.

@@ -23,7 +23,7 @@ mod tls;
 use std::time::Duration;
 
 use authority::Authority;
-use domain::{AddressPolicy, PostResult, WebhookUrl};
+use domain::{AddressPolicy, PostResult, ReceiverHeaders, WebhookUrl};
 use egress::{Egress, EgressConfig, Post};
 use tokio::time::timeout;
 
@@ -70,6 +70,7 @@ fn post(url: &str) -> Post {
     Post {
         url: WebhookUrl::parse(url, 2048, &loopback()).unwrap(),
         headers: vec![("X-Service-Webhook-Id", "an-id".to_owned())],
+        receiver_headers: ReceiverHeaders::default(),
         body: "{\"a\": 1.0}".into(),
     }
 }

@@ -1,6 +1,9 @@
 //! Answers with a status, the request's bytes, and the deadline.
 
-use domain::OutcomeClass::{Status, Success, Timeout};
+use domain::{
+    OutcomeClass::{Status, Success, Timeout},
+    ReceiverHeaders,
+};
 
 use crate::{LONG_TIMEOUT, SHORT_TIMEOUT, authority::Authority, egress, post, receiver::Receiver};
 
@@ -48,6 +51,9 @@ async fn the_request_is_written_as_the_specification_spells_it() {
     let authority = Authority::new();
     let receiver = Receiver::answering(authority.acceptor(&LOCAL_ADDRESSES), "HTTP/1.1 204 No Content\r\n\r\n").await;
     let mut request = post(&format!("https://{}/a/%C3%BC?b=c&d=%20#part", receiver.address));
+    request.receiver_headers = ReceiverHeaders::from_text(
+        "authorization: Bearer a: b\nX-API-Key: k\nX-Service-Event: forged\nUser-Agent: forged\n".to_owned(),
+    );
     request.headers = vec![
         ("X-Service-Webhook-Id", "1f".to_owned()),
         ("X-Service-Event", "quote.closed".to_owned()),
@@ -67,10 +73,12 @@ async fn the_request_is_written_as_the_specification_spells_it() {
     let expected = [
         "Accept-Encoding: identity",
         "Accept: */*",
+        "Authorization: Bearer a: b",
         length.as_str(),
         "Content-Type: application/json",
         &host,
         "User-Agent: test-agent/1",
+        "X-Api-Key: k",
         "X-Service-Event: quote.closed",
         "X-Service-Signature: t=1,v1=00",
         "X-Service-Webhook-Id: 1f",

@@ -17,7 +17,7 @@ use std::{
 };
 
 use authority::Authority;
-use domain::{AddressPolicy, OutcomeClass, PostResult, WebhookUrl};
+use domain::{AddressPolicy, OutcomeClass, PostResult, ReceiverHeaders, WebhookUrl};
 use egress::{Egress, EgressConfig, Post};
 use hostile::Hostility;
 use peak_alloc::PeakAlloc;
@@ -65,7 +65,12 @@ impl Receiver {
 
     fn post(&self, body: Vec<u8>) -> Post {
         let url = format!("https://{}/hook", self.address);
-        Post { url: WebhookUrl::parse(&url, 2048, &loopback()).unwrap(), headers: Vec::new(), body: body.into() }
+        Post {
+            url: WebhookUrl::parse(&url, 2048, &loopback()).unwrap(),
+            headers: Vec::new(),
+            receiver_headers: ReceiverHeaders::default(),
+            body: body.into(),
+        }
     }
 }
 

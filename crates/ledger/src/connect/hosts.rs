@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_postgres::{Config, config::Host};
 
-use crate::{connect::reason, error::LedgerError};
+use crate::{connect::driver::reason, error::LedgerError};
 
 /// PostgreSQL's port, where the connection string names none.
 const DEFAULT_PORT: u16 = 5432;

@@ -19,7 +19,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
 use crate::{
-    connect::{Driver, not_connected, reason},
+    connect::driver::{Driver, not_connected, reason},
     error::LedgerError,
 };
 

@@ -3,12 +3,16 @@
 use bytes::Bytes;
 use diesel::sql_types::{BigInt, Binary, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventType, Progress, TenantId, Traceparent, WebhookId, WebhookState};
+use domain::{DeliveryId, DeliveryState, EventId, EventType, Progress, TenantId, Traceparent, WebhookId, WebhookState};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::{
-    batch::batch_statement, connect::pool::Ledger, error::LedgerError, partitions::Week, secrets::SealedSecret,
+    batch::batch_statement,
+    connect::pool::Ledger,
+    error::LedgerError,
+    partitions::Week,
+    secrets::{SealedHeaders, SealedSecret},
 };
 
 /// A delivery with all that an attempt needs, as the ledger has it.
@@ -20,8 +24,12 @@ pub struct LoadedDelivery {
     pub progress: Progress,
     /// When it was stored, by the database's clock.
     pub created_at: OffsetDateTime,
+    /// The event.
+    pub event: EventId,
     /// The event type.
     pub event_type: EventType,
+    /// Whether an administrator has asked for it as a test.
+    pub is_test: bool,
     /// The exact body, or its length.
     pub body: StoredBody,
     /// The trace that its event belongs to.
@@ -66,14 +74,16 @@ pub struct Destination {
     pub state: WebhookState,
     /// Its sealed signing secret.
     pub secret: SealedSecret,
+    /// Its own headers.
+    pub headers: SealedHeaders,
 }
 
 batch_statement! {
     LoadDeliveries -> (
         BigInt,
         (Text, SmallInt, SmallInt, Nullable<Timestamptz>, Nullable<Timestamptz>),
-        (Timestamptz, Text, BigInt, Nullable<Binary>, Nullable<Text>),
-        (SqlUuid, SqlUuid, Text, Bool, Bool, Text, Binary),
+        (Timestamptz, SqlUuid, Text, Bool, BigInt, Nullable<Binary>, Nullable<Text>),
+        (SqlUuid, SqlUuid, Text, Bool, Bool, (Text, Binary), (Nullable<Text>, Nullable<Binary>)),
     ), of week;
     jobs as arrays { delivery_id: Uuid => SqlUuid, occurred_at: OffsetDateTime => Timestamptz };
     concat!(include_str!("load_deliveries.sql"), include_str!("from_jobs.sql"))
@@ -85,8 +95,8 @@ pub(crate) type ProgressRow = (String, i16, i16, Option<OffsetDateTime>, Option<
 type LoadedRow = (
     i64,
     ProgressRow,
-    (OffsetDateTime, String, i64, Option<Vec<u8>>, Option<String>),
-    (Uuid, Uuid, String, bool, bool, String, Vec<u8>),
+    (OffsetDateTime, Uuid, String, bool, i64, Option<Vec<u8>>, Option<String>),
+    (Uuid, Uuid, String, bool, bool, (String, Vec<u8>), (Option<String>, Option<Vec<u8>>)),
 );
 
 impl Ledger {
@@ -116,8 +126,8 @@ impl Ledger {
 
 /// Reads the row of a delivery. The error names the unreadable column.
 fn read_delivery(id: DeliveryId, (_, progress, event, webhook): LoadedRow) -> Result<LoadedDelivery, &'static str> {
-    let (created_at, event_type, length, body, traceparent) = event;
-    let (webhook, tenant, url, is_active, is_deleted, key_id, sealed) = webhook;
+    let (created_at, event, event_type, is_test, length, body, traceparent) = event;
+    let (webhook, tenant, url, is_active, is_deleted, secret, headers) = webhook;
     let state = match (is_active, is_deleted) {
         (_, true) => WebhookState::Deleted,
         (false, false) => WebhookState::Paused,
@@ -128,6 +138,8 @@ fn read_delivery(id: DeliveryId, (_, progress, event, webhook): LoadedRow) -> Re
         id,
         progress: read_progress(progress)?,
         created_at,
+        event: event.into(),
+        is_test,
         event_type: event_type.parse().map_err(|_| "events.event_type")?,
         body: body.map_or(StoredBody::Long(length), |body| StoredBody::Here(body.into())),
         traceparent: traceparent.as_deref().and_then(Traceparent::parse),
@@ -136,7 +148,8 @@ fn read_delivery(id: DeliveryId, (_, progress, event, webhook): LoadedRow) -> Re
             tenant: tenant.into(),
             url,
             state,
-            secret: SealedSecret { key_id, sealed },
+            secret: SealedSecret { key_id: secret.0, sealed: secret.1 },
+            headers: SealedHeaders { key_id: headers.0, sealed: headers.1 },
         },
     })
 }

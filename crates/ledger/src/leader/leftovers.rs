@@ -36,7 +36,7 @@ const IS_OF_OLD_DAY: &str = "delivery_id < (lpad(to_hex(( \
 
 // What belongs to a delivery stays as long as the delivery, even a finished one, which may be sent again at any moment
 // (a gone one may not). So nothing is deleted that somebody is about to rely on.
-const SCANS: [TableScan; 11] = [
+const SCANS: [TableScan; 12] = [
     // Their rows in other tables follow in later scans. An ingest may store a delivery to a webhook that was deleted a
     // moment ago.
     TableScan {
@@ -65,6 +65,8 @@ const SCANS: [TableScan; 11] = [
     scan("held_webhooks", &["webhook_id"], NO_WEBHOOK),
     scan("webhook_health", &["webhook_id"], NO_WEBHOOK),
     scan("notices", &["id"], "t.created_at < now() - interval '90 days' AND t.leased_until IS NULL"),
+    // Until then the list shows why a program is refused.
+    scan("api_keys", &["id"], "t.expires_at < now() - interval '90 days'"),
     // What is 90 days old goes: of a webhook, what is not among its newest 1,000 entries; of one whose row is gone, all of it
     // 90 days after the deletion, which is its last entry. One look-up finds either: the range over both columns leaves the
     // planner no other index.

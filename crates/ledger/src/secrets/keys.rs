@@ -2,23 +2,24 @@
 
 use std::collections::HashMap;
 
-use diesel::sql_types::{Binary, Text, Uuid as SqlUuid};
+use diesel::sql_types::{Binary, Nullable, Text, Uuid as SqlUuid};
 use diesel_async::RunQueryDsl;
 use domain::WebhookId;
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use crate::{
     batch::batch_statement,
     connect::pool::Ledger,
     error::LedgerError,
-    secrets::{SealedSecret, SecretKeys, UnsealError},
+    secrets::{SealedField, SecretKeys, UnsealError},
     statement::sql,
 };
 
-/// Secrets that one step reads.
-const STEP_SECRETS: usize = 200;
+/// Webhooks whose secrets one step reads.
+const STEP_WEBHOOKS: usize = 200;
 
-/// How many secrets a key seals.
+/// How many secrets a key seals: signing secrets, and the headers of webhooks that have some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {
     /// The key's id.
@@ -34,7 +35,7 @@ pub struct KeyUse {
 impl KeyUse {
     /// Whether none of the latest opens: the configured key then has other digits than the one that sealed them.
     pub const fn is_wrong(&self) -> bool {
-        self.unopened > 0 && (self.unopened == self.secrets || self.unopened == STEP_SECRETS as u64)
+        self.unopened > 0 && (self.unopened == self.secrets || self.unopened == STEP_WEBHOOKS as u64)
     }
 }
 
@@ -54,42 +55,66 @@ pub struct Resealed {
 pub struct Unopened {
     /// Its webhook.
     pub webhook: WebhookId,
+    /// The sealed field of the webhook.
+    pub field: SealedField,
     /// Why.
     pub error: UnsealError,
 }
 
-/// A webhook with its secret: the key, the sealed bytes, and whether the key is configured.
-type SecretRow = (WebhookId, String, Vec<u8>, bool);
+/// A webhook with what is sealed of it: the signing secret with its key, and the headers with theirs.
+type SealedRow = (WebhookId, (String, Vec<u8>), (Option<String>, Option<Vec<u8>>));
 
-// Changes only secrets that are still as they were read, in the order of ids, so that two runs never deadlock.
+// Changes only webhooks whose secrets are still as they were read, in the order of ids, so that two runs never deadlock.
 batch_statement! {
     Reseal -> (SqlUuid,);
-    secrets { webhook: Uuid => SqlUuid, was: Vec<u8> => Binary, key_id: String => Text, sealed: Vec<u8> => Binary };
+    resealed {
+        webhook: Uuid => SqlUuid,
+        secret_was: Vec<u8> => Binary,
+        secret_key_id: String => Text,
+        secret_sealed: Vec<u8> => Binary,
+        headers_was: Option<Vec<u8>> => Nullable<Binary>,
+        headers_key_id: Option<String> => Nullable<Text>,
+        headers_sealed: Option<Vec<u8>> => Nullable<Binary>
+    };
     ", locked AS MATERIALIZED ( \
-       SELECT s.* FROM secrets AS s JOIN webhooks AS w ON w.id = s.webhook AND w.secret_sealed = s.was \
+       SELECT r.* FROM resealed AS r JOIN webhooks AS w ON w.id = r.webhook \
+         AND w.secret_sealed = r.secret_was AND w.headers_sealed IS NOT DISTINCT FROM r.headers_was \
        ORDER BY w.id FOR UPDATE OF w \
-     ) UPDATE webhooks AS w SET secret_key_id = s.key_id, secret_sealed = s.sealed FROM locked AS s \
-       WHERE w.id = s.webhook RETURNING w.id"
+     ) UPDATE webhooks AS w SET secret_key_id = r.secret_key_id, secret_sealed = r.secret_sealed, \
+         headers_key_id = r.headers_key_id, headers_sealed = r.headers_sealed FROM locked AS r \
+       WHERE w.id = r.webhook RETURNING w.id"
 }
+
+/// A row for each sealed text.
+const SEALED: &str = "WITH sealed AS ( \
+       SELECT id, deleted_at, false AS is_of_headers, secret_key_id AS key_id, secret_sealed AS text FROM webhooks \
+       UNION ALL \
+       SELECT id, deleted_at, true, headers_key_id, headers_sealed FROM webhooks WHERE headers_sealed IS NOT NULL \
+     )";
 
 impl Ledger {
     /// Counts the secrets that each key seals, by the key's id. Those of deleted webhooks count while their rows stay.
     pub async fn keys_used(&self, keys: &SecretKeys) -> Result<Vec<KeyUse>, LedgerError> {
-        let latest = "SELECT id, secret_key_id AS key_id, secret_sealed AS sealed, secret_key_id = ANY ($1) AS is_configured \
-                      FROM (SELECT *, row_number() OVER (PARTITION BY secret_key_id ORDER BY id DESC) AS number \
-                            FROM webhooks) AS numbered WHERE number <= $2";
+        let latest = format!(
+            "{SEALED} SELECT id, is_of_headers, key_id, text FROM ( \
+               SELECT *, row_number() OVER (PARTITION BY key_id ORDER BY id DESC) AS number FROM sealed \
+             ) AS numbered WHERE number <= $2 AND key_id = ANY ($1)"
+        );
         let ids: Vec<&str> = keys.ids().collect();
-        let latest = sql(latest).bind(&ids).bind(STEP_SECRETS as i64);
-        let latest: Vec<SecretRow> = self.run("keys_used", async |conn| latest.values(conn).await).await?;
+        let latest = sql(latest).bind(&ids).bind(STEP_WEBHOOKS as i64);
+        let latest: Vec<(WebhookId, bool, String, Vec<u8>)> =
+            self.run("keys_used", async |conn| latest.values(conn).await).await?;
         let mut unopened = HashMap::<String, u64>::new();
-        for (webhook, key_id, sealed, _) in latest.into_iter().filter(|(.., is_configured)| *is_configured) {
-            let secret = SealedSecret { key_id, sealed };
-            if keys.open(webhook, &secret).is_err() {
-                *unopened.entry(secret.key_id).or_default() += 1;
+        for (webhook, is_of_headers, key_id, text) in latest {
+            let field = if is_of_headers { SealedField::Headers } else { SealedField::SigningSecret };
+            if keys.open_field(webhook, field, &key_id, &text).map(Zeroizing::new).is_err() {
+                *unopened.entry(key_id).or_default() += 1;
             }
         }
-        let count = "SELECT secret_key_id AS key_id, count(*) AS secrets, count(deleted_at) AS of_deleted \
-                     FROM webhooks GROUP BY secret_key_id ORDER BY secret_key_id";
+        let count = format!(
+            "{SEALED} SELECT key_id, count(*) AS secrets, count(deleted_at) AS of_deleted \
+             FROM sealed GROUP BY key_id ORDER BY key_id"
+        );
         let rows = self.run("keys_used", async |conn| sql(count).values(conn).await).await?;
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let used = |(key_id, secrets, of_deleted): (String, i64, i64)| KeyUse {
@@ -101,45 +126,82 @@ impl Ledger {
         Ok(rows.into_iter().map(used).collect())
     }
 
-    /// Takes a step: reads up to two hundred secrets after `after` that the first key does not seal, and reseals with
-    /// it those of other configured keys. Does not touch a secret that changes meanwhile; `cursor` then repeats the
-    /// step.
+    /// Takes a step: reads up to two hundred webhooks after `after` with a secret that the first key does not seal, and reseals
+    /// with it those of other configured keys. Does not touch a webhook whose secrets change meanwhile; `cursor` then repeats
+    /// the step.
     ///
     /// # Errors
     /// When the database does not answer, or the system has no randomness. The step can be taken again.
     pub async fn secrets_reseal(&self, keys: &SecretKeys, after: Option<WebhookId>) -> Result<Resealed, LedgerError> {
         let after = after.map_or(Uuid::nil(), WebhookId::as_uuid);
-        let read = "SELECT id, secret_key_id AS key_id, secret_sealed AS sealed, secret_key_id = ANY ($3) AS is_configured \
-                    FROM webhooks WHERE id > $1 AND secret_key_id <> $2 ORDER BY id LIMIT $4";
-        let ids: Vec<&str> = keys.ids().collect();
+        let read = "SELECT id, secret_key_id, secret_sealed, headers_key_id, headers_sealed FROM webhooks \
+                    WHERE id > $1 AND (secret_key_id <> $2 OR headers_key_id <> $2) ORDER BY id LIMIT $3";
         let first = keys.ids().next().unwrap_or_default();
-        let read = sql(read).bind(after).bind(first).bind(&ids).bind(STEP_SECRETS as i64);
-        let rows: Vec<SecretRow> = self.run("secrets_reseal", async |conn| read.values(conn).await).await?;
-        let last = rows.last().filter(|_| rows.len() == STEP_SECRETS).map(|(webhook, ..)| *webhook);
-        let (mut statement, mut unopened) = (Reseal::default(), Vec::new());
-        for (webhook, key_id, sealed, _) in rows.into_iter().filter(|(.., is_configured)| *is_configured) {
-            let was = SealedSecret { key_id, sealed };
-            match keys.open(webhook, &was) {
-                Ok(secret) => {
-                    let SealedSecret { key_id, sealed } =
-                        keys.seal(webhook, &secret).map_err(|_| LedgerError::Randomness)?;
-                    statement.webhook.push(webhook.as_uuid());
-                    statement.was.push(was.sealed);
-                    statement.key_id.push(key_id);
-                    statement.sealed.push(sealed);
+        let read = sql(read).bind(after).bind(first).bind(STEP_WEBHOOKS as i64);
+        let rows: Vec<SealedRow> = self.run("secrets_reseal", async |conn| read.values(conn).await).await?;
+        let last = rows.last().filter(|_| rows.len() == STEP_WEBHOOKS).map(|(webhook, ..)| *webhook);
+        let (mut statement, mut counts, mut unopened) = (Reseal::default(), HashMap::new(), Vec::new());
+        for (webhook, secret, headers) in rows {
+            let mut reseal = |field, key_id: &str, text: &[u8]| {
+                if key_id == first || keys.ids().all(|id| id != key_id) {
+                    return Ok(None);
                 }
-                Err(error) => unopened.push(Unopened { webhook, error }),
+                match keys.open_field(webhook, field, key_id, text) {
+                    Ok(opened) => {
+                        let opened = Zeroizing::new(opened);
+                        keys.seal_field(webhook, field, &opened).map(Some).map_err(|_| LedgerError::Randomness)
+                    }
+                    Err(error) => {
+                        unopened.push(Unopened { webhook, field, error });
+                        Ok(None)
+                    }
+                }
+            };
+            let new_secret = reseal(SealedField::SigningSecret, &secret.0, &secret.1)?;
+            let new_headers = match &headers {
+                (Some(key_id), Some(text)) => reseal(SealedField::Headers, key_id, text)?,
+                _ => None,
+            };
+            let count = u64::from(new_secret.is_some()) + u64::from(new_headers.is_some());
+            if count > 0 {
+                counts.insert(webhook.as_uuid(), count);
+                statement.push(webhook, (secret, new_secret), (headers, new_headers));
             }
         }
-        let tried = statement.webhook.len();
-        let mut resealed: Vec<(Uuid,)> = Vec::new();
-        if tried > 0 {
-            resealed = self.run("secrets_reseal", async |conn| statement.load(conn).await).await?;
-        }
-        if resealed.len() < tried {
-            unopened.clear();
-            return Ok(Resealed { resealed: resealed.len() as u64, unopened, cursor: Some(after.into()) });
-        }
-        Ok(Resealed { resealed: tried as u64, unopened, cursor: last })
+        let resealed: Vec<(Uuid,)> = match counts.is_empty() {
+            true => Vec::new(),
+            false => self.run("secrets_reseal", async |conn| statement.load(conn).await).await?,
+        };
+        let cursor = match resealed.len() < counts.len() {
+            true => {
+                unopened.clear();
+                Some(after.into())
+            }
+            false => last,
+        };
+        let resealed = resealed.iter().filter_map(|(webhook,)| counts.get(webhook)).sum();
+        Ok(Resealed { resealed, unopened, cursor })
+    }
+}
+
+/// A sealed text with its key.
+type Sealed = (String, Vec<u8>);
+
+impl Reseal {
+    fn push(
+        &mut self,
+        webhook: WebhookId,
+        (secret, new_secret): (Sealed, Option<Sealed>),
+        (headers, new_headers): ((Option<String>, Option<Vec<u8>>), Option<Sealed>),
+    ) {
+        self.webhook.push(webhook.as_uuid());
+        self.secret_was.push(secret.1.clone());
+        self.headers_was.push(headers.1.clone());
+        let (key_id, text) = new_secret.unwrap_or(secret);
+        self.secret_key_id.push(key_id);
+        self.secret_sealed.push(text);
+        let (key_id, text) = new_headers.unzip();
+        self.headers_key_id.push(key_id.or(headers.0));
+        self.headers_sealed.push(text.or(headers.1));
     }
 }

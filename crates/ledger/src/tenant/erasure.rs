@@ -39,7 +39,7 @@ const WEBHOOK_TABLES: [&str; 7] = [
 ];
 /// Tables with an index that begins with `tenant_id`. History and webhooks come last: an erasure finds the tenant's webhooks
 /// there, and deliveries by these; of a webhook whose row retention has taken, only the history is left.
-const TENANT_TABLES: [&str; 4] = ["admin_sessions", "notices", "history", "webhooks"];
+const TENANT_TABLES: [&str; 5] = ["admin_sessions", "api_keys", "notices", "history", "webhooks"];
 /// The others.
 const LOG_TABLES: [&str; 2] = ["deliveries", "events"];
 /// Tables that keep nothing of a tenant, each with the reason.

@@ -14,13 +14,15 @@ use crate::tables::webhooks;
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, AsChangeset, Insertable, Queryable, Selectable,
 )]
-#[diesel(table_name = webhooks, check_for_backend(Pg))]
+#[diesel(table_name = webhooks, check_for_backend(Pg), treat_none_as_null = true)]
 #[serde(default)]
 pub struct WebhookSettings {
     /// The label.
     pub name: String,
     /// Notes for administrators. Empty if there are none.
     pub description: String,
+    /// What the administrators' own system calls the webhook: no two of a tenant's webhooks have the same.
+    pub external_id: Option<String>,
     /// The destination, as it was written.
     pub url: String,
     /// The event types to which the webhook is subscribed.

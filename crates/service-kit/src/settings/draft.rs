@@ -1,7 +1,6 @@
 //! Settings, and all that is wrong with them.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use config::{Value, ValueKind};
 

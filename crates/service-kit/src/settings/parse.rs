@@ -1,9 +1,6 @@
 //! Parses the text of a setting. The messages quote the text, so none of this is for sensitive settings.
 
-use std::fmt::Display;
-use std::net::SocketAddr;
-use std::str::FromStr;
-use std::time::Duration;
+use std::{fmt::Display, net::SocketAddr, str::FromStr, time::Duration};
 
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, Error};

@@ -1,8 +1,6 @@
 //! The sections and their keys. The defaults are in `defaults.toml`, beside this file.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use domain::{AddressPolicy, HostSuffixes, Ports, RetrySchedule, WebhookUrl};
 use ipnet::IpNet;
@@ -156,14 +154,11 @@ impl Console {
     /// # Errors
     /// When there is such a page, and no way back from it.
     pub fn log_in(&self) -> Result<Option<(&Url, &Url)>, SettingsError> {
-        match (&self.login_url, &self.public_url) {
-            (Some(login), Some(public)) => Ok(Some((login, public))),
-            (Some(_), None) => Err(SettingsError::invalid(
-                "console.login_url",
-                "set console.public_url too, the way back from the log-in",
-            )),
-            (None, _) => Ok(None),
-        }
+        let way_back = || {
+            let reason = "set console.public_url too, the way back from the log-in";
+            self.public_url.as_ref().ok_or_else(|| SettingsError::invalid("console.login_url", reason))
+        };
+        self.login_url.as_ref().map(|login| Ok((login, way_back()?))).transpose()
     }
 }
 
@@ -211,6 +206,9 @@ pub struct Egress {
     pub timeout: Duration,
     /// A PEM file of authorities trusted beside the public ones.
     pub extra_ca_file: Option<PathBuf>,
+    /// Networks that no delivery goes to, also if they are allowed or public.
+    #[serde(deserialize_with = "parse::networks")]
+    pub denied_networks: Vec<IpNet>,
     /// Networks exempt from the address policy.
     #[serde(deserialize_with = "parse::networks")]
     pub allowed_networks: Vec<IpNet>,
@@ -242,6 +240,7 @@ impl Egress {
     /// Where deliveries may go.
     pub fn address_policy(&self) -> AddressPolicy {
         AddressPolicy::allowing(self.allowed_networks.clone())
+            .without_networks(self.denied_networks.clone())
             .with_ports(self.allowed_ports.clone())
             .without_hosts(self.denied_host_suffixes.clone())
     }

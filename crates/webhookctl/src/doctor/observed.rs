@@ -34,6 +34,8 @@ pub(super) struct SettingsSeen {
     pub(super) faults: Vec<String>,
     /// Networks that are exempt from the address policy.
     pub(super) exempt: Vec<String>,
+    /// Networks that no delivery goes to.
+    pub(super) denied: Vec<String>,
     /// `retention.keep`
     pub(super) keep: Duration,
     /// `database.max_connections`
@@ -129,14 +131,8 @@ pub(super) struct ClusterNode {
     pub(super) partitions: Vec<String>,
     /// Seconds until a silent node counts as gone (up to a quarter more), unless they are being changed.
     pub(super) net_ticktime: Option<Value>,
-    pub(super) applications: Vec<Application>,
-}
-
-/// A part of a node.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Application {
-    pub(super) name: String,
-    pub(super) version: String,
+    /// The parts of the node, such as `rabbit`, with their versions.
+    pub(super) applications: Vec<Value>,
 }
 
 /// A queue. A queue that is not replicated has no members.
@@ -156,7 +152,7 @@ pub(super) struct ClusterQueue {
 impl ClusterNode {
     /// The version of RabbitMQ.
     pub(super) fn version(&self) -> Option<&str> {
-        self.applications.iter().find(|part| part.name == "rabbit").map(|part| part.version.as_str())
+        self.applications.iter().find(|part| part["name"] == "rabbit")?["version"].as_str()
     }
 }
 

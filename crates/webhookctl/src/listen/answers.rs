@@ -50,42 +50,35 @@ impl ReceiverAnswer {
 /// How to answer.
 pub(super) struct Answers {
     delay: Duration,
-    kind: Kind,
-}
-
-enum Kind {
-    /// This status to so many attempts of each delivery, and 200 to the next ones.
-    Status { status: u16, attempts: u32 },
-    /// What the developer's program answers.
-    Forward(Box<Internal>),
+    /// The status of the first `attempts` attempts of each delivery. The next ones get 200.
+    status: u16,
+    attempts: u32,
+    /// The developer's program, if it answers.
+    program: Option<Internal>,
 }
 
 impl Answers {
-    pub(super) fn new(arguments: &Arguments) -> anyhow::Result<Self> {
-        let kind = match &arguments.forward {
-            Some(url) => Kind::Forward(Box::new(
-                connect::client(url, PROGRAM_TIMEOUT, None).with_context(|| format!("--forward {url}"))?,
-            )),
-            None => Kind::Status { status: arguments.status, attempts: arguments.attempts.unwrap_or(u32::MAX) },
-        };
-        Ok(Self { delay: arguments.delay, kind })
+    pub(super) fn new(Arguments { forward, delay, status, attempts, .. }: &Arguments) -> anyhow::Result<Self> {
+        let program =
+            |url: &String| connect::client(url, PROGRAM_TIMEOUT, None).with_context(|| format!("--forward {url}"));
+        let program = forward.as_ref().map(program).transpose()?;
+        Ok(Self { delay: *delay, status: *status, attempts: attempts.unwrap_or(u32::MAX), program })
     }
 
     /// The answer to the `nth` attempt of a delivery, from 1.
     pub(super) async fn to(&self, headers: &HeaderMap, body: &Bytes, nth: u32) -> ReceiverAnswer {
         tokio::time::sleep(self.delay).await;
-        match &self.kind {
-            Kind::Status { status, attempts } if nth <= *attempts => ReceiverAnswer::with(*status, String::new()),
-            Kind::Status { .. } => ReceiverAnswer::with(200, String::new()),
-            Kind::Forward(program) => match program.send(Method::POST, of_the_message(headers), body.clone()).await {
-                Ok(InternalAnswer { status, headers, body }) => {
-                    ReceiverAnswer { status, headers: of_the_message(&headers), body, fault: None }
-                }
-                Err(error) => {
-                    let fault = format!("--forward: {}", error_chain(&error));
-                    ReceiverAnswer { fault: Some(fault.clone()), ..ReceiverAnswer::with(502, fault) }
-                }
-            },
+        let Some(program) = &self.program else {
+            return ReceiverAnswer::with(if nth <= self.attempts { self.status } else { 200 }, String::new());
+        };
+        match program.send(Method::POST, of_the_message(headers), body.clone()).await {
+            Ok(InternalAnswer { status, headers, body }) => {
+                ReceiverAnswer { status, headers: of_the_message(&headers), body, fault: None }
+            }
+            Err(error) => {
+                let fault = format!("--forward: {}", error_chain(&error));
+                ReceiverAnswer { fault: Some(fault.clone()), ..ReceiverAnswer::with(502, fault) }
+            }
         }
     }
 }

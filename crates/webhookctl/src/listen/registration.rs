@@ -10,7 +10,7 @@ use hyper::{
     HeaderMap, Method,
     header::{CONTENT_TYPE, COOKIE, HeaderValue},
 };
-use ledger::{Ledger, Session, SessionHash};
+use ledger::{CredentialHash, Ledger, Session};
 use serde_json::{Value, json};
 use service_kit::Settings;
 use time::OffsetDateTime;
@@ -26,7 +26,6 @@ const SESSION_LIFETIME: Duration = Duration::from_secs(60);
 /// A webhook that is removed at the end.
 pub(super) struct Registration {
     api: Api,
-    tenant: TenantId,
     pub(super) id: WebhookId,
     pub(super) secret: String,
 }
@@ -41,30 +40,27 @@ impl Registration {
         events: &[EventType],
         screen: &Screen,
     ) -> anyhow::Result<Self> {
-        let api = Api::new(settings, api)?;
+        let api = Api::new(settings, api, tenant)?;
         let events = if events.is_empty() { &EventType::ALL[..] } else { events };
         let webhook = json!({ "name": WEBHOOK_NAME, "url": url, "events": events });
-        let (id, secret) = api
-            .logged_in(tenant, async |session| {
-                for left in api.left(session, url).await? {
-                    api.call(session, Method::DELETE, &format!("/{left}/"), None).await?;
-                    screen.removed_a_left_one(&left);
-                }
-                let made = api.call(session, Method::POST, "/", Some(&webhook)).await?;
-                let id = made["id"].as_str().and_then(|id| id.parse().ok());
-                let secret = made["signing_secret"].as_str().map(str::to_owned);
-                id.zip(secret).context("the API's answer holds no id or no secret")
-            })
-            .await?;
-        Ok(Self { api, tenant, id, secret })
+        let calls = async |session: &str| {
+            for left in api.left(session, url).await? {
+                api.call(session, Method::DELETE, &format!("/{left}/"), None).await?;
+                screen.removed_a_left_one(&left);
+            }
+            let made = api.call(session, Method::POST, "/", Some(&webhook)).await?;
+            let id = made["id"].as_str().and_then(|id| id.parse().ok());
+            let secret = made["signing_secret"].as_str().map(str::to_owned);
+            id.zip(secret).context("the API's answer holds no id or no secret")
+        };
+        let (id, secret) = api.logged_in(calls).await?;
+        Ok(Self { api, id, secret })
     }
 
     /// Deletes the webhook.
     pub(super) async fn remove(self) -> anyhow::Result<()> {
-        let Self { api, tenant, id, .. } = self;
-        api.logged_in(tenant, async |session| api.call(session, Method::DELETE, &format!("/{id}/"), None).await)
-            .await?;
-        Ok(())
+        let Self { api, id, .. } = self;
+        api.logged_in(async |session| api.call(session, Method::DELETE, &format!("/{id}/"), None).await).await.map(drop)
     }
 }
 
@@ -72,10 +68,11 @@ impl Registration {
 struct Api {
     base: String,
     ledger: Ledger,
+    tenant: TenantId,
 }
 
 impl Api {
-    fn new(settings: &Settings, base: Option<&str>) -> anyhow::Result<Self> {
+    fn new(settings: &Settings, base: Option<&str>, tenant: TenantId) -> anyhow::Result<Self> {
         session::require_database(settings)?;
         let base = match base {
             Some(base) => base.trim_end_matches('/').to_owned(),
@@ -87,19 +84,15 @@ impl Api {
                 format!("http://{listen}")
             }
         };
-        Ok(Self { base, ledger: connect::ledger(settings)? })
+        Ok(Self { base, ledger: connect::ledger(settings)?, tenant })
     }
 
     /// Runs calls with a session of the tenant, which lasts no longer than they do.
-    async fn logged_in<T>(
-        &self,
-        tenant: TenantId,
-        calls: impl AsyncFnOnce(&str) -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
-        let session = Session { tenant, user: WEBHOOK_NAME.to_owned(), role: "admin".to_owned() };
+    async fn logged_in<T>(&self, calls: impl AsyncFnOnce(&str) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let session = Session { tenant: self.tenant, user: WEBHOOK_NAME.to_owned(), role: "admin".to_owned() };
         let id = session::stored(&self.ledger, session, OffsetDateTime::now_utc() + SESSION_LIFETIME).await?;
         let done = calls(&id).await;
-        server_error::database(self.ledger.session_revoke(&SessionHash::of(&id)).await)?;
+        server_error::database(self.ledger.session_revoke(&CredentialHash::of(&id)).await)?;
         done
     }
 

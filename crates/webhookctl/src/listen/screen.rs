@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::{self, Write},
+    io,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use super::{
     answers::ReceiverAnswer,
     verdict::{Verdict, Verdicts},
 };
+use crate::output;
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
@@ -38,7 +39,13 @@ pub(super) struct Screen {
 pub(super) struct Shown<'r> {
     pub(super) event: &'r str,
     pub(super) delivery: &'r str,
+    pub(super) event_id: &'r str,
+    /// The number of the attempt within its run, as the service gives it.
+    pub(super) attempt: &'r str,
+    pub(super) is_test: bool,
+    /// The number of requests of the delivery that this run has received.
     pub(super) nth: u32,
+    pub(super) own_headers: Vec<&'r str>,
     pub(super) verdicts: &'r Verdicts,
     pub(super) body: &'r [u8],
 }
@@ -81,11 +88,17 @@ impl Screen {
 
     /// A delivery that has arrived, before its answer.
     pub(super) fn arrived(&self, shown: &Shown<'_>) {
-        let Shown { event, delivery, nth, verdicts, body } = shown;
+        let Shown { event, delivery, event_id, attempt, is_test, nth, own_headers, verdicts, body } = shown;
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.good.fetch_add(u64::from(verdicts.are_good()), Ordering::Relaxed);
-        let mut text =
-            format!("\n{DIM}{}{DIM:#} {BOLD}{}{BOLD:#}  attempt {nth}\n  {}\n", clock(), line(event), line(delivery));
+        let test = if *is_test { "test, " } else { "" };
+        let attempt = if attempt.is_empty() { String::new() } else { format!("attempt {}, ", line(attempt)) };
+        let (clock, event) = (clock(), line(event));
+        let mut text = format!("\n{DIM}{clock}{DIM:#} {BOLD}{event}{BOLD:#}  {test}{attempt}request {nth}\n");
+        text += &format!("  {} {DIM}of event{DIM:#} {}\n", line(delivery), line(event_id));
+        if !own_headers.is_empty() {
+            text += &format!("  {DIM}with{DIM:#} {}\n", line(&own_headers.join(", ")));
+        }
         text += &verdict("X-Service-Signature", &verdicts.service);
         text += &verdict("webhook-signature", &verdicts.standard);
         text += &self.body(body);
@@ -148,9 +161,7 @@ impl Screen {
 
     /// Writes at once, so that deliveries of the same moment do not mix. Nobody may be there to read it.
     fn write(&self, text: &str) {
-        let mut out = anstream::stdout().lock();
-        let _ = out.write_all(text.as_bytes());
-        let _ = out.flush();
+        let _ = output::styled(text);
     }
 }
 

@@ -9,8 +9,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use domain::is_reserved;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::{Method, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, body::Incoming, header::HeaderName, server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use signing::SigningSecret;
 use time::OffsetDateTime;
@@ -118,7 +122,18 @@ impl Server {
         let nth = self.count(delivery);
         let now = OffsetDateTime::now_utc().unix_timestamp();
         let verdicts = Verdicts::on(&head.headers, &body, self.secret.as_ref(), now);
-        self.screen.arrived(&Shown { event, delivery, nth, verdicts: &verdicts, body: &body });
+        let shown = Shown {
+            event,
+            delivery,
+            event_id: header("x-service-event-id"),
+            attempt: header("x-service-attempt"),
+            is_test: head.headers.contains_key("x-service-test"),
+            nth,
+            own_headers: own_headers(&head.headers),
+            verdicts: &verdicts,
+            body: &body,
+        };
+        self.screen.arrived(&shown);
         let mut unanswered = Unanswered { server: self, delivery, began, is_answered: false };
         let answer = self.answers.to(&head.headers, &body, nth).await;
         unanswered.is_answered = true;
@@ -138,6 +153,11 @@ impl Server {
         self.screen.refused(what, status, why);
         response(ReceiverAnswer::with(status, why.to_owned()))
     }
+}
+
+/// The names of the webhook's own headers. A proxy in between may have added some.
+fn own_headers(headers: &HeaderMap) -> Vec<&str> {
+    headers.keys().map(HeaderName::as_str).filter(|name| !is_reserved(name)).collect()
 }
 
 /// Says that there was no answer: the server drops a request when the service hangs up, and at the end.

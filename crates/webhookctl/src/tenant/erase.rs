@@ -83,10 +83,11 @@ impl Begin {
 
 /// What keeps an erasure from its begin, with what to do about it.
 fn require_stopped(tenant: TenantId, condition: TenantCondition) -> anyhow::Result<()> {
-    let TenantCondition { registered, cancelling, unpublished, .. } = condition;
+    let TenantCondition { registered, keys, cancelling, unpublished, .. } = condition;
     ensure!(
-        registered == 0,
-        "the tenant has {registered} webhook(s) that are not deleted: run `webhookctl tenant stop {tenant}` first"
+        registered + keys == 0,
+        "the tenant has {registered} webhook(s) that are not deleted and {keys} key(s): run `webhookctl tenant stop {tenant}` \
+         first"
     );
     ensure!(
         cancelling == 0,
@@ -94,7 +95,7 @@ fn require_stopped(tenant: TenantId, condition: TenantCondition) -> anyhow::Resu
     );
     ensure!(
         unpublished == 0,
-        "{unpublished} notice(s) about the tenant's webhooks are not published yet: run it again once an api-service has \
+        "{unpublished} notice(s) of the tenant are not published yet: run it again once an api-service has \
          published them"
     );
     Ok(())

@@ -1,6 +1,6 @@
 //! `webhookctl tenant stop`.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use anyhow::ensure;
 use domain::TenantId;
@@ -16,10 +16,14 @@ use crate::{
 /// How often it is looked whether somebody else has taken the last steps.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Deletes a tenant's webhooks, and has all their waiting deliveries cancelled.
+/// Revokes a tenant's keys, deletes its webhooks, and has all their waiting deliveries cancelled.
 pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm: Confirm) -> anyhow::Result<()> {
     let before = server_error::database(ledger.tenant_condition(tenant).await)?;
-    ensure!(before.registered + before.deleted > 0, "the ledger knows no webhook of tenant {tenant}");
+    let known = before.registered + before.deleted + before.keys;
+    ensure!(known > 0, "the ledger knows no webhook and no key of tenant {tenant}");
+    if before.keys > 0 {
+        output::line(format_args!("{} key(s) of tenant {tenant} are to be revoked", before.keys))?;
+    }
     if before.registered > 0 {
         for webhook in server_error::database(ledger.webhooks_all(tenant).await)? {
             output::line(described(&webhook))?;
@@ -32,10 +36,12 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
             before.cancelling
         ))?;
     }
-    if before.registered + before.cancelling > 0 && !confirm.go_on()? {
+    if before.keys + before.registered + before.cancelling > 0 && !confirm.go_on()? {
         return Ok(());
     }
     let actor = Actor { tenant, user };
+    // First, so that no program registers a webhook meanwhile.
+    let revoked = server_error::database(ledger.keys_revoke(&actor).await)?;
     let mut deleted = 0;
     // Until there is none: administrators may register others meanwhile.
     loop {
@@ -44,13 +50,16 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
             break;
         }
         for webhook in webhooks {
-            deleted += u32::from(server_error::database(ledger.webhook_delete(&actor, webhook.id).await)?);
+            let deleting = ledger.webhook_delete(&actor, webhook.id, |_| Ok::<_, Infallible>(()));
+            let Ok(is_deleted) = server_error::database(deleting.await)?;
+            deleted += u32::from(is_deleted);
         }
     }
     cancel(ledger, tenant).await?;
     let earlier = if before.deleted > 0 { format!(", {} had been before", before.deleted) } else { String::new() };
     output::line(format_args!(
-        "tenant {tenant} is stopped: {deleted} webhook(s) are deleted{earlier}, and no delivery of them is waiting"
+        "tenant {tenant} is stopped: {deleted} webhook(s) are deleted{earlier}, {revoked} key(s) are revoked, and no delivery \
+         is waiting"
     ))
 }
 

@@ -9,7 +9,7 @@ use end_to_end::{
 };
 use ledger::{
     Actor, DayPart, DeliveryFilter, FailingThresholds, Leader, Ledger, NewRecovery, NewWebhook, Page, Recoverable,
-    Refusal, Removal, SealedSecret, Stream, StreamPosition, WebhookLimits, WebhookSettings,
+    Refusal, Removal, SealedSecret, Stream, StreamPosition, WebhookHeaders, WebhookLimits, WebhookSettings,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -233,6 +233,7 @@ async fn a_registration_does_not_look_for_deliveries_of_all_webhooks_that_were_e
             ..WebhookSettings::default()
         },
         secret: SealedSecret { key_id: String::new(), sealed: Vec::new() },
+        headers: WebhookHeaders::default(),
     };
     let (_, pages) = reads(&system, async |ledger| {
         let most = WebhookLimits { webhooks: 100, deleted: 1_000 };

@@ -39,7 +39,9 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
         "webhook-id",
         "webhook-signature",
         "webhook-timestamp",
+        "x-service-attempt",
         "x-service-event",
+        "x-service-event-id",
         "x-service-signature",
         "x-service-webhook-id",
     ];
@@ -48,6 +50,8 @@ async fn the_headers_are_those_of_the_specification_and_nothing_surprising() {
     assert_eq!([one.header("accept"), one.header("accept-encoding")], [Some("*/*"), Some("identity")]);
     assert_eq!(one.header("content-length"), Some(one.body.len().to_string().as_str()));
     assert_eq!(one.header("x-service-event"), Some("delivery_note.marked_delivered"));
+    assert_eq!(one.header("x-service-event-id"), Some(event.id.to_string().as_str()));
+    assert_eq!(one.header("x-service-attempt"), Some("1"));
     assert!(one.header("user-agent").unwrap().starts_with("webhooks/"));
     verify(&one, &secret).unwrap();
     let signature = one.header("x-service-signature").unwrap();

@@ -38,6 +38,7 @@ async fn every_operation_answers_as_its_snapshot_says() {
     of_recoveries(&system, &api, &webhook, &mut snapshots).await;
     snapshots.compare("cancelDeliveries", &api.ask(&format!("{LIST}{webhook}/cancel/")).await);
     snapshots.compare("deleteWebhook", &api.delete(&format!("{LIST}{webhook}/")).await);
+    of_keys(&api, &mut snapshots).await;
     of_event_types(&api, &mut snapshots).await;
     of_documentation(&system.anonymous().await, &mut snapshots).await;
     let described = Contract::committed();
@@ -97,6 +98,15 @@ async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
         first["data"].as_array_mut().unwrap().truncate(1);
         snapshots.compare_with(operation, &answer, &first);
     }
+}
+
+async fn of_keys(api: &Api, snapshots: &mut Snapshots) {
+    let list = "/api/v1/keys/";
+    let created = api.post(list, &json!({"name": "ERP sync", "expires_at": "2099-01-01T00:00:00Z"})).await;
+    snapshots.compare("createKey", &created);
+    snapshots.compare("listKeys", &api.get(list).await);
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    snapshots.compare("revokeKey", &api.delete(&format!("{list}{id}/")).await);
 }
 
 /// Shows the first one. The schemas of all are in the description of the API.

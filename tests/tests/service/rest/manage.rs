@@ -70,7 +70,7 @@ async fn a_change_that_is_not_confirmed_in_time_says_that_it_may_have_been_made(
     assert_eq!(api.delete(&format!("/api/v1/webhooks/{made}/")).await.status, 204);
 }
 
-/// The id of a webhook that the console registers is made when its form is opened.
+/// The order of ids is another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_list_is_in_the_order_of_the_registrations() {
     let system = TestSystem::shared().await;

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::{openapi::described, rest::snapshots::Snapshots};
 
 const LIST: &str = "/api/v1/webhooks/";
+const KEYS: &str = "/api/v1/keys/";
 const JSON: (&str, &str) = ("content-type", "application/json");
 const URL: &str = "https://localhost/";
 const QUOTES: &[&str] = &["quote.closed"];
@@ -66,15 +67,23 @@ async fn every_problem_document_is_as_its_snapshot_says() {
 
 async fn of_callers(system: &System, api: &Api) -> Problems {
     let clerk = system.session(Uuid::new_v4(), "sales", Duration::from_secs(60)).await;
+    let key = system.admin(Uuid::new_v4()).await.post(KEYS, &json!({"name": "n"})).await.json();
+    let program = format!("Bearer {}", key["key"].as_str().unwrap());
     let elsewhere = [JSON, ("sec-fetch-site", "cross-site")];
     vec![
         ("listWebhooks", "not_logged_in", system.anonymous().await.get(LIST).await),
         ("listWebhooks", "not_an_admin", clerk.get(LIST).await),
+        ("listWebhooks", "unknown_key", api.send("GET", LIST, &[("authorization", "Bearer wk_0")], "").await),
+        ("listKeys", "session_required", api.send("GET", KEYS, &[("authorization", &program)], "").await),
         ("createWebhook", "cross_site", api.send("POST", LIST, &elsewhere, "{}").await),
     ]
 }
 
 async fn of_requests(api: &Api) -> Problems {
+    let mut with_headers = registration();
+    with_headers["headers"] = json!({"Authorization": "Bearer a"});
+    let made = api.post(LIST, &with_headers).await.json();
+    let made = format!("{LIST}{}/", made["id"].as_str().unwrap());
     let with = |query: &str| format!("{LIST}?{query}");
     vec![
         ("readWebhook", "not_found", api.get(&format!("{LIST}{}/", Uuid::nil())).await),
@@ -88,6 +97,7 @@ async fn of_requests(api: &Api) -> Problems {
             "validation_failed",
             api.post(LIST, &json!({"name": 7, "events": ["no"], "colour": 1})).await,
         ),
+        ("changeWebhook", "headers_required", api.patch(&made, &json!({"url": "https://b.example/"})).await),
         ("listWebhooks", "invalid_parameters", api.get(&with("limit=0&page=2")).await),
         ("listWebhooks", "query_too_long", api.get(&with(&"a".repeat(4097))).await),
     ]
@@ -175,7 +185,12 @@ async fn of_states(system: &System) -> Problems {
     system.sql(&format!("{running} VALUES ('{id}', '{recovered}', now(), '{{dropped}}', '{id}', 'infinity')")).await;
     let recover = json!({"from": "2026-01-01T00:00:00Z"});
     assert_eq!(paused.patch(&webhook, &json!({"is_active": false})).await.status, 200);
+    let keyed = admin().await;
+    for _ in 0..ledger::ApiKey::MAX_PER_TENANT {
+        assert_eq!(keyed.post(KEYS, &json!({"name": "n"})).await.status, 201);
+    }
     vec![
+        ("createKey", "too_many_keys", keyed.post(KEYS, &json!({"name": "n"})).await),
         ("createWebhook", "too_many_webhooks", full.post(LIST, &registration()).await),
         ("createWebhook", "too_many_deleted_webhooks", deleting.post(LIST, &registration()).await),
         ("recoverDeliveries", "cancelling", cancelling.recover(&waiting, &recover).await),

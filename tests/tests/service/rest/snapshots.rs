@@ -85,6 +85,7 @@ fn shape_of(path: &str) -> Option<Shape> {
     Some(match path.replace(".data[]", "").as_str() {
         ".headers.location" => location,
         ".headers.x-request-id" | ".body.request_id" | ".body.request.headers.X-Service-Webhook-Id" => id,
+        ".body.request.headers.X-Service-Event-Id" => id,
         ".body.id" | ".body.webhook_id" | ".body.event_id" => id,
         ".body.notice_id" | ".body.details.recovery_id" => id,
         ".body.webhooks[].webhook_id" | ".body.webhooks[].delivery.id" => id,
@@ -98,6 +99,7 @@ fn shape_of(path: &str) -> Option<Shape> {
         }
         ".body.url" | ".body.attempt_log[].url" => url,
         ".body.signing_secret" => secret,
+        ".body.key" => key,
         ".body.next_cursor" => cursor,
         _ => return None,
     })
@@ -124,6 +126,10 @@ fn is_hex(text: &str, digits: usize) -> bool {
 
 fn secret(value: &Value) -> Option<String> {
     is_hex(value.as_str()?.strip_prefix("whsec_")?, 64).then(|| "[secret]".to_owned())
+}
+
+fn key(value: &Value) -> Option<String> {
+    is_hex(value.as_str()?.strip_prefix("wk_")?, 64).then(|| "[key]".to_owned())
 }
 
 fn cursor(value: &Value) -> Option<String> {

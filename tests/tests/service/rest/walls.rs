@@ -19,6 +19,7 @@ fn calls(
     delivery: &str,
     recovery: &str,
     event: &str,
+    key: &str,
 ) -> Vec<(&'static str, &'static str, String, Option<Value>, u16)> {
     let one = format!("/webhooks/{webhook}/");
     let hook = json!({"name": "n", "url": "https://localhost/", "events": ["quote.closed"]});
@@ -42,6 +43,9 @@ fn calls(
         ("listHistory", "GET", format!("{one}history/"), None, 200),
         ("cancelDeliveries", "POST", format!("{one}cancel/"), Some(json!({})), 202),
         ("deleteWebhook", "DELETE", one, None, 204),
+        ("createKey", "POST", "/keys/".to_owned(), Some(json!({"name": "n"})), 201),
+        ("listKeys", "GET", "/keys/".to_owned(), None, 200),
+        ("revokeKey", "DELETE", format!("/keys/{key}/"), None, 204),
     ]
 }
 
@@ -61,6 +65,8 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
     history::dropped(&system, tenant, &webhook, 1).await;
     let newest = owner.log(&webhook, "").await["data"][0].clone();
     let [delivery, event] = ["id", "event_id"].map(|name| newest[name].as_str().unwrap());
+    let key = owner.post("/api/v1/keys/", &json!({"name": "n"})).await.json();
+    let key = key["id"].as_str().unwrap();
     let since = json!({"from": "2026-01-01T00:00:00Z"});
     let recovery = owner.recover(&webhook, &since).await.json();
     let recovery = recovery["id"].as_str().unwrap();
@@ -72,7 +78,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         "SELECT to_jsonb(w)::text \
          || (SELECT string_agg(to_jsonb(d)::text, '' ORDER BY d.id) FROM deliveries d WHERE {both}) \
          || coalesce((SELECT string_agg(to_jsonb(h)::text, '' ORDER BY h.webhook_id) FROM webhook_health h WHERE {both}), '') \
-         FROM webhooks w WHERE id = '{webhook}'"
+         || (SELECT to_jsonb(k)::text FROM api_keys k WHERE id = '{key}') FROM webhooks w WHERE id = '{webhook}'"
     );
     owner.recovered(&format!("/api/v1/webhooks/{webhook}/recover/{recovery}/")).await;
     owner.newest_in(&webhook, "succeeded").await;
@@ -82,9 +88,9 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
     let before = state().await;
     let contract = Contract::committed();
     let asked: BTreeSet<_> =
-        calls(&webhook, delivery, recovery, event).iter().map(|(operation, ..)| *operation).collect();
+        calls(&webhook, delivery, recovery, event, key).iter().map(|(operation, ..)| *operation).collect();
     assert_eq!(asked, contract.operations(|call| call["security"] != json!([])), "every call is asked");
-    for (operation, method, path, body, _) in calls(&webhook, delivery, recovery, event) {
+    for (operation, method, path, body, _) in calls(&webhook, delivery, recovery, event, key) {
         let path = format!("/api/v1{path}");
         let refuses = async |api: &Api, path: &str, status: u16| {
             contract.check(operation, status, &send(api, method, path, body.as_ref()).await);
@@ -92,7 +98,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         for (who, expected) in [(&nobody, 401), (&expired, 401), (&clerk, 403)] {
             refuses(who, &path, expected).await;
         }
-        if path.contains(&webhook) || path.contains(event) {
+        if path.contains(&webhook) || path.contains(event) || path.contains(key) {
             refuses(&own, &path, 404).await;
         }
         if path.contains(&webhook) {
@@ -104,7 +110,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
         }
     }
     assert_eq!(state().await, before, "nobody has changed anything");
-    for (operation, method, path, body, expected) in calls(&webhook, delivery, recovery, event) {
+    for (operation, method, path, body, expected) in calls(&webhook, delivery, recovery, event, key) {
         let answer = send(&owner, method, &format!("/api/v1{path}"), body.as_ref()).await;
         contract.check(operation, expected, &answer);
     }

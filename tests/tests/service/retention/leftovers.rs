@@ -6,6 +6,7 @@ use end_to_end::{
     system::{Service, System, TestSystem},
     wait::SOON,
 };
+use uuid::Uuid;
 
 use crate::retention::{DAY, Subscribed, clear, leader, options, rows, today};
 
@@ -30,6 +31,14 @@ async fn add_unsuccessful(system: &System, webhook: &str) {
     ];
     let columns = "delivery_id, webhook_id, state";
     system.sql(&format!("INSERT INTO unsuccessful_deliveries ({columns}) VALUES ({})", rows.join("), ("))).await;
+}
+
+/// Adds keys: one that expired long ago, one that expired, and one that never does.
+async fn add_keys(system: &System) {
+    let expiries = ["now() - interval '91 days'", "now() - interval '89 days'", "NULL"];
+    let rows = expiries.map(|expiry| format!("gen_random_uuid(), 'n', sha256('{}'), {expiry}", Uuid::new_v4()));
+    let columns = "tenant_id, name, key_sha256, expires_at";
+    system.sql(&format!("INSERT INTO api_keys ({columns}) VALUES ({})", rows.join("), ("))).await;
 }
 
 /// Fills these tables with rows that are to go and rows that are needed.
@@ -107,11 +116,12 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
     system.stop(Service::Api).await;
     fill(&system, &subscribed.webhook).await;
     add_unsuccessful(&system, &subscribed.webhook).await;
+    add_keys(&system).await;
     // A mark that a dispatcher left behind. Its delivery still exists.
     let mark =
         "INSERT INTO suspect_jobs SELECT id, 1, now() - interval '2 days' FROM deliveries WHERE state = 'dropped'";
     system.sql(mark).await;
-    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 11);
+    assert_eq!(clear(&mut leader).await.iter().sum::<u32>(), 12);
     for (table, left) in [
         // With that of the registration.
         ("notices", 3),
@@ -123,6 +133,7 @@ async fn of_every_table_what_nothing_needs_goes_and_what_is_needed_stays() {
         ("unsuccessful_deliveries", 3),
         ("held_webhooks", 1),
         ("webhook_health", 1),
+        ("api_keys", 2),
     ] {
         assert_eq!(rows(&system, table).await, left, "{table}");
     }

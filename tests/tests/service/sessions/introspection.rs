@@ -60,7 +60,7 @@ async fn the_application_is_asked_with_one_session_cookie_after_the_other_and_no
     let (_system, application, api) = asking("10s", "20s").await;
     let id = application.login(Uuid::new_v4(), "admin", HOUR);
     let cookies = format!("theme=dark; sessionid={id}; lang=de");
-    let more = [("cookie", cookies.as_str()), ("authorization", "Bearer x"), ("x-request-id", "r-1")];
+    let more = [("cookie", cookies.as_str()), ("x-request-id", "r-1")];
     assert_eq!(api.send("GET", LIST, &more, "").await.status, 200);
     let asked = application.asked().remove(0);
     assert_eq!(asked.line, "GET /session?for=webhooks");

@@ -78,6 +78,47 @@ async fn a_form_registers_once_shows_the_secret_once_and_loses_nothing_that_is_f
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_are_set_and_removed_line_by_line_and_their_values_are_on_no_page() {
+    let console = Console::open().await;
+    let admin = &console.admin;
+    let form = hidden(&admin.get("/console/register/").await.text, "form");
+    let register = async |name: &str| {
+        let headers = "Authorization%3A+Bearer+concealed%0D%0AX-B%3Aconcealed";
+        let fields = format!("form={form}&name={name}&url=https%3A%2F%2Flocalhost%2F&events=quote.closed");
+        console.post("/console/register/", &format!("{fields}&headers={headers}")).await
+    };
+    let refused = register("").await;
+    assert_eq!(refused.status, 422);
+    let fault = between(&refused.text, "id=\"headers-fault\"", "</p>");
+    assert!(fault.contains("have to be filled in again"), "{fault}");
+    let made = register("test").await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let webhook = admin.get("/api/v1/webhooks/").await.json()["data"][0].clone();
+    assert_eq!(webhook["header_names"], json!(["Authorization", "X-B"]));
+    let id = webhook["id"].as_str().unwrap();
+    let path = format!("/console/webhooks/{id}/settings/");
+    let page = admin.get(&path).await.text;
+    assert!(page.contains(r#"name="headers" value="X-B:""#), "{page}");
+    let shown = hidden(&page, "shown").replace("&quot;", "\"");
+    let change = async |url: &str, headers: &str| {
+        let fields = format!("shown={shown}&name=test&description=&url={url}&events=quote.closed&{headers}");
+        console.post(&path, &fields).await
+    };
+    let changed = change("https://localhost/", "headers=X-B%3A&headers=X-C%3A+concealed").await;
+    assert_eq!(changed.status, 303, "{}", changed.text);
+    assert_eq!(admin.webhook(id).await["header_names"], json!(["Authorization", "X-C"]));
+    let moved = change("https://localhost:8443/", "headers=X-C%3Aconcealed").await;
+    assert_eq!(moved.status, 422);
+    let fault = between(&moved.text, "id=\"headers-fault\"", "</p>");
+    assert!(fault.contains("Authorization") && fault.contains("must be given again"), "{fault}");
+    let history = admin.get(&format!("/console/webhooks/{id}/history/")).await.text;
+    assert!(history.contains("set <bdi>X-C</bdi>; removed <bdi>X-B</bdi>"), "{history}");
+    for page in [refused.text, made.text, page, moved.text, history] {
+        assert!(!page.contains("concealed"), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_history() {
     let console = Console::open().await;
     let (_, page) = console.webhook(&["quote.closed"]).await;
@@ -409,4 +450,47 @@ async fn a_page_stays_small_whatever_its_form_or_address_holds() {
     let nobody = Api { session: None, ..console.admin };
     let page = nobody.get(&format!("/console/login/?next=/console/{}", "a".repeat(60_000))).await;
     assert!(page.text.len() < MAX_PAGE_BYTES, "{} bytes", page.text.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_creates_a_key_once_shows_it_once_and_revokes_it() {
+    const KEYS: &str = "/console/keys/";
+    let console = Console::open().await;
+    let page = console.admin.get(KEYS).await.text;
+    assert!(console.admin.get("/console/").await.text.contains("href=\"/console/keys/\""), "the list leads to it");
+    let form = hidden(&page, "form");
+    let create = async |fields: &str| console.post(KEYS, &format!("form={form}&{fields}")).await;
+    for (fields, fault) in [
+        ("name=&expires_at=", "id=\"name-fault\">Name must not be blank"),
+        ("name=a&expires_at=2020-01-01T00:00", "id=\"expires_at-fault\">Must be a time in the future"),
+    ] {
+        let refused = create(fields).await;
+        assert!(refused.status == 422 && refused.text.contains(fault), "{fault}: {}", refused.text);
+    }
+    let made = create("name=ERP+%3Cb%3E&expires_at=2099-01-01T00:00").await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    let key = between(&made.text, "id=\"secret\">", "<").to_owned();
+    assert!(key.starts_with("wk_") && made.text.contains("ERP &lt;b&gt;"), "{}", made.text);
+    assert_leads(&create("name=ERP&expires_at=").await, "/console/keys/?done=key-created");
+    let listed = console.admin.get(KEYS).await.text;
+    assert!(
+        listed.matches("name=\"key\"").count() == 1 && !listed.contains("wk_0") && !listed.contains(&key),
+        "{listed}"
+    );
+    let program = Api { session: None, ..console.admin.clone() };
+    let authorization = format!("Bearer {key}");
+    let headers = [("authorization", authorization.as_str())];
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200);
+    assert_eq!(program.send("GET", KEYS, &headers, "").await.status, 403, "a key opens no console");
+    let id = hidden(&listed, "key");
+    assert_leads(&console.post("/console/keys/revoke/", &format!("key={id}")).await, KEYS);
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200, "it was not confirmed");
+    let other = Console::open().await;
+    other.post("/console/keys/revoke/", &format!("confirmed=yes&key={id}")).await;
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200, "it is another tenant's");
+    for _ in 0..2 {
+        let revoked = console.post("/console/keys/revoke/", &format!("confirmed=yes&key={id}")).await;
+        assert_leads(&revoked, "/console/keys/?done=key-revoked");
+    }
+    assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 401);
 }

@@ -39,6 +39,7 @@ fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'sta
         ("history", of(&life.paused, "history/")),
         ("recover", of(failing, "recover/?from=2026-01-01T00:00:00&states=dropped&states=skipped")),
         ("recovery", of(&life.fixed, &format!("recoveries/{recovery}/"))),
+        ("keys", "/console/keys/".to_owned()),
         ("find", format!("/console/find/?id={event}")),
         ("find-nothing", format!("/console/find/?id={}", Uuid::now_v7())),
         ("docs", "/api/v1/docs/".to_owned()),
@@ -60,6 +61,9 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
     let (path, since) = (format!("/api/v1/webhooks/{}/recover/", life.fixed), json!({"from": "2026-01-01T00:00:00Z"}));
     // It is running already, unless it has ended: `Location` leads to it in any case.
     let recovery = api.post(&path, &since).await.header("location").unwrap().rsplit('/').nth(1).unwrap().to_owned();
+    for key in [json!({"name": "ERP sync"}), json!({"name": "Reports", "expires_at": "2099-01-01T00:00:00Z"})] {
+        assert_eq!(api.post("/api/v1/keys/", &key).await.status, 201);
+    }
     let pages = pages(&life, &event, &delivery, &recovery);
     for (name, path) in &pages {
         let text = api.get(path).await.text;

@@ -6,13 +6,13 @@ use super::*;
 const RULES: Rules = Rules { name_chars: 10, url_chars: 40, address_policy: AddressPolicy::allowing(Vec::new()) };
 
 fn read(body: &str) -> Checked<WebhookSettings> {
-    WebhookSettings::read(serde_json::from_str(body).unwrap(), &RULES)
+    Registration::read(serde_json::from_str(body).unwrap(), &RULES).map(|new| new.settings)
 }
 
 fn changed(body: &str) -> Checked<WebhookSettings> {
     let mut settings = WebhookSettings::default();
     let members: Members = serde_json::from_str(body).unwrap();
-    change(&members, &RULES, &mut settings).map(|()| settings)
+    change(&members, &RULES, None, &mut settings).map(|_| settings)
 }
 
 fn violations(body: &str) -> Vec<(String, &'static str)> {
@@ -31,11 +31,11 @@ fn only(field: &str, code: &'static str) -> Vec<(String, &'static str)> {
 }
 
 #[test]
-fn a_good_registration_is_taken_as_it_was_written() {
+fn a_good_registration_is_taken_as_it_was_written_but_for_blanks_around_its_name() {
     let all = EventType::ALL.map(EventType::as_str);
-    let body = json!({"events": all, "url": "HTTPS://Example.com?x", "name": " Zoë 🚚 "});
+    let body = json!({"events": all, "url": "HTTPS://Example.com?x", "name": " Zoë 🚚\u{3000}"});
     let registration = read(&body.to_string()).unwrap();
-    assert_eq!(registration.name, " Zoë 🚚 ");
+    assert_eq!(registration.name, "Zoë 🚚");
     assert_eq!(registration.url, "HTTPS://Example.com?x");
     assert_eq!(registration.events, EventType::ALL);
     assert!(registration.is_active && registration.description.is_empty());
@@ -58,6 +58,23 @@ fn descriptions_may_be_empty_and_of_several_lines() {
 }
 
 #[test]
+fn external_ids_are_checked_as_names_are() {
+    for (good, kept) in [(json!("erp-1"), Some("erp-1")), (json!(null), None)] {
+        assert_eq!(read(&with("external_id", &good)).unwrap().external_id.as_deref(), kept);
+    }
+    for (id, code) in [
+        (json!(""), "blank"),
+        (json!("a".repeat(256)), "too_long"),
+        (json!("a\nb"), "control_character"),
+        (json!("a\u{202e}b"), "hidden_character"),
+        (json!(7), "wrong_type"),
+    ] {
+        assert_eq!(violations(&with("external_id", &id)), only("external_id", code), "{id}");
+    }
+    assert!(!read(&with("is_active", &json!(false))).unwrap().is_active);
+}
+
+#[test]
 fn names_are_not_blank_not_long_and_without_characters_that_nobody_sees() {
     for (name, code) in [
         (json!(""), "blank"),
@@ -73,18 +90,20 @@ fn names_are_not_blank_not_long_and_without_characters_that_nobody_sees() {
         (json!("a\u{2028}b"), "hidden_character"),
         (json!("a\u{2067}b"), "hidden_character"),
         (json!("a\u{e0041}b"), "hidden_character"),
-        (json!("Orders\u{200d}"), "hidden_character"),
+        (json!("Or\u{200d}ders"), "hidden_character"),
+        (json!(" Orders \n"), "control_character"),
         (json!(null), "wrong_type"),
         (json!(7), "wrong_type"),
         (json!(["a"]), "wrong_type"),
     ] {
         assert_eq!(violations(&with("name", &name)), only("name", code), "{name}");
     }
-    // Characters are counted, not bytes. Emoji, Persian and ideographs need joiners and variation selectors.
-    for good in [&*"ä".repeat(10), "\u{1f469}\u{200d}\u{1f52c}", "\u{2764}\u{fe0f}", "می\u{200c}خواهم", "葛\u{e0100}"]
-    {
+    // Characters are counted, not bytes. Persian needs joiners.
+    for good in [&*"ä".repeat(10), "می\u{200c}خواهم"] {
         assert_eq!(read(&with("name", &json!(good))).unwrap().name, good);
     }
+    let hidden = read(&with("name", &json!("Or\u{200d}ders"))).unwrap_err().remove(0);
+    assert!(hidden.message.contains("U+200D (character 3)"), "{}", hidden.message);
 }
 
 #[test]
@@ -149,7 +168,7 @@ fn a_change_is_what_is_given_and_nothing_else() {
 
 #[test]
 fn a_change_has_the_rules_of_a_registration() {
-    let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "id": 1, "is_active": false}"#;
+    let body = r#"{"name": "", "url": null, "events": [], "is_active": "yes", "colour": 1, "is_active": false}"#;
     let violations: Vec<_> =
         changed(body).unwrap_err().into_iter().map(|violation| (violation.field, violation.code)).collect();
     let expected = [
@@ -157,7 +176,7 @@ fn a_change_has_the_rules_of_a_registration() {
         ("url", "wrong_type"),
         ("events", "empty"),
         ("is_active", "repeated_field"),
-        ("id", "unknown_field"),
+        ("colour", "unknown_field"),
     ];
     assert_eq!(violations, expected.map(|(field, code)| (field.to_owned(), code)));
     for value in ["null", "0", "\"true\"", "[]"] {

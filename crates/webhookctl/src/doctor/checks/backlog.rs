@@ -39,14 +39,13 @@ fn queues(observed: &Observed) -> Vec<Finding> {
     let Some(inside) = observed.inside() else { return Vec::new() };
     let ready = |queue: &str| inside.of(queue).map(|(ready, _)| ready);
     let (names, mut findings) = (&inside.names, Vec::new());
-    findings.extend(ready(&names.events()).map(|ready| match ready {
-        ..MAX_NORMAL_MESSAGES => Finding::ok("backlog.events", format!("{} for ingest", waiting(ready, "event"))),
-        _ => Finding::warning(
-            "backlog.events",
-            format!("{} for ingest", waiting(ready, "event")),
-            "if it grows, start another event-ingest",
-        ),
-    }));
+    if let Some(ready) = ready(&names.events()) {
+        let text = format!("{} {} for ingest", many(ready, "event"), if ready == 1 { "waits" } else { "wait" });
+        findings.push(match ready {
+            ..MAX_NORMAL_MESSAGES => Finding::ok("backlog.events", text),
+            _ => Finding::warning("backlog.events", text, "if it grows, start another event-ingest"),
+        });
+    }
     if let (Some(main), Some(bulk), Some(slow)) = (ready(&names.main()), ready(&names.bulk()), ready(&names.slow())) {
         let text = format!(
             "messages of due jobs: main {}, bulk {}, slow {}",
@@ -60,10 +59,6 @@ fn queues(observed: &Observed) -> Vec<Finding> {
         });
     }
     findings
-}
-
-fn waiting(count: u32, noun: &str) -> String {
-    format!("{} {}", many(count, noun), if count == 1 { "waits" } else { "wait" })
 }
 
 fn overdue(overdue: &OverdueSeen, seen: &DatabaseSeen, observed: &Observed) -> Finding {
@@ -107,27 +102,20 @@ fn work(work: &WorkSeen, has_broker: bool) -> Vec<Finding> {
         true => "start api-service; if it runs, its log says why the work has stopped",
         false => "restore the broker first: the work then continues automatically",
     };
-    let outbox = match work {
-        WorkSeen { outbox_late: late @ 1.., .. } => Finding::error(
-            "backlog.outbox",
-            format!("outbox: {} for over a minute: nothing publishes them", jobs(*late, "job")),
-            relay,
-        ),
-        WorkSeen { outbox, .. } => Finding::ok("backlog.outbox", format!("outbox: {}", jobs(*outbox, "job"))),
+    let unpublished = |count, noun| format!("outbox: {} for over a minute: nothing publishes them", jobs(count, noun));
+    let outbox = match work.outbox_late {
+        1.. => Finding::error("backlog.outbox", unpublished(work.outbox_late, "job"), relay),
+        _ => Finding::ok("backlog.outbox", format!("outbox: {}", jobs(work.outbox, "job"))),
     };
-    let notices = (work.notices_late > 0).then(|| {
-        let text = format!("outbox: {} for over a minute: nothing publishes them", jobs(work.notices_late, "notice"));
-        Finding::error("backlog.notices", text, relay)
-    });
-    let tasks = match work {
-        WorkSeen { tasks_late: late @ 1.., .. } => Finding::error(
-            "backlog.tasks",
-            format!("deletions, activations or recoveries that have stopped: {}", up_to(*late)),
-            relay,
-        ),
-        WorkSeen { tasks, .. } => {
-            Finding::ok("backlog.tasks", format!("deletions, activations and recoveries under way: {}", up_to(*tasks)))
+    let notices = (work.notices_late > 0)
+        .then(|| Finding::error("backlog.notices", unpublished(work.notices_late, "notice"), relay));
+    let (under_way, stopped) = (up_to(work.tasks), up_to(work.tasks_late));
+    let tasks = match work.tasks_late {
+        1.. => {
+            let text = format!("deletions, activations or recoveries that have stopped: {stopped}");
+            Finding::error("backlog.tasks", text, relay)
         }
+        _ => Finding::ok("backlog.tasks", format!("deletions, activations and recoveries under way: {under_way}")),
     };
     let held =
         format!("held jobs: {}; active webhooks with held jobs: {}", up_to(work.held), up_to(work.slow_webhooks));

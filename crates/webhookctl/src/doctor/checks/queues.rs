@@ -58,21 +58,18 @@ fn present(inside: &InsideSeen) -> Finding {
 fn arguments(inside: &InsideSeen) -> Vec<Finding> {
     let id = "queues.arguments";
     let all = inside.queues.iter().chain(&inside.exchanges);
-    let found: Vec<_> = all
-        .filter_map(|(name, seen)| match seen {
-            Seen::Present { differs: Some(differs), .. } => Some((name, differs)),
-            _ => None,
-        })
-        .map(|(name, differs)| {
-            // The broker's words name it, mostly.
-            let reason = differs.trim_start_matches("PRECONDITION_FAILED - ");
-            Finding::error(
-                id,
-                format!("{name} is declared with other arguments, so no service can connect: {reason}"),
-                format!("once it is empty: `rabbitmqctl delete_queue {name}` (an exchange: by the management plugin); then webhookctl dead list declares it"),
-            )
-        })
-        .collect();
+    let found = all.filter_map(|(name, seen)| {
+        let Seen::Present { differs: Some(differs), .. } = seen else { return None };
+        // The broker's words name it, mostly.
+        let reason = differs.trim_start_matches("PRECONDITION_FAILED - ");
+        let text = format!("{name} is declared with other arguments, so no service can connect: {reason}");
+        let remedy = format!(
+            "once it is empty: `rabbitmqctl delete_queue {name}` (an exchange: by the management plugin); then webhookctl dead \
+             list declares it"
+        );
+        Some(Finding::error(id, text, remedy))
+    });
+    let found: Vec<_> = found.collect();
     let is_any = inside.queues.values().any(|seen| matches!(seen, Seen::Present { .. }));
     if found.is_empty() && is_any {
         return vec![Finding::ok(id, "all are declared as the services declare them")];

@@ -18,5 +18,10 @@ pub(super) fn check(seen: &SettingsSeen) -> Vec<Finding> {
             format!("receivers may be in {exempt} (egress.allowed_networks): right for development"),
         ));
     }
+    if !seen.denied.is_empty() {
+        let denied = seen.denied.join(", ");
+        let text = format!("no delivery goes to {denied} (egress.denied_networks)");
+        findings.push(Finding::ok("settings.denied_networks", text));
+    }
     findings
 }

@@ -352,7 +352,7 @@ fn the_broker_and_its_queues_are_judged() {
         inside(seen).accepts_larger = Some(Err("no answer".to_owned()));
     });
     only("broker.version", Error, "3.9.29", |seen| {
-        let rabbit = Application { name: "rabbit".to_owned(), version: "3.9.29".to_owned() };
+        let rabbit = json!({"name": "rabbit", "version": "3.9.29"});
         cluster_of(seen).nodes[0].applications = vec![rabbit];
     });
     only("broker.connection", Warning, "other:5672: no answer within 4s", |seen| {
@@ -485,7 +485,7 @@ fn the_cluster_is_judged() {
     assert_eq!(broken(|seen| seen.cluster = None), []);
     only("cluster.versions", Warning, "a 3.13.7, b 4.0.5", |seen| {
         for (node, version) in nodes(seen).iter_mut().zip(["3.13.7", "4.0.5"]) {
-            node.applications = vec![Application { name: "rabbit".to_owned(), version: version.to_owned() }];
+            node.applications = vec![json!({"name": "rabbit", "version": version})];
         }
     });
     only("cluster.alarms", Error, "memory of a, b", |seen| {

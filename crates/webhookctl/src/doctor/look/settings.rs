@@ -45,6 +45,7 @@ pub(super) fn look(settings: &Settings, missing: &[Key]) -> Usable {
     let seen = SettingsSeen {
         faults,
         exempt: settings.egress.allowed_networks.iter().map(ToString::to_string).collect(),
+        denied: settings.egress.denied_networks.iter().map(ToString::to_string).collect(),
         keep: settings.retention.keep,
         max_connections: settings.database.max_connections,
     };

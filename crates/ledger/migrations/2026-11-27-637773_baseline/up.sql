@@ -4,26 +4,32 @@
 -- event-ingest, "a relay" the outbox relay of an api-service. Retention is the leader's; an erasure is `webhookctl
 -- tenant erase`.
 
--- Registered webhooks. Administrators' requests write them (api-service), and `webhookctl keys reseal` the secret.
+-- Registered webhooks. Administrators' requests write them (api-service), and `webhookctl keys reseal` what is sealed.
 -- Read for each event (event-ingest), each attempt (dispatcher) and each page. A deleted webhook keeps its row, so
 -- that its log can be read, until retention deletes its last delivery; for an hour or two, if it never had one.
 CREATE TABLE webhooks (
-    id            uuid PRIMARY KEY,
-    tenant_id     uuid NOT NULL,
-    name          text NOT NULL,
-    description   text NOT NULL DEFAULT '', -- notes for administrators
-    url           text NOT NULL,
-    events        text[] NOT NULL,
-    is_active     boolean NOT NULL DEFAULT true,
-    secret_key_id text NOT NULL,
-    secret_sealed bytea NOT NULL,
-    created_at    timestamptz NOT NULL DEFAULT now(),
-    updated_at    timestamptz NOT NULL DEFAULT now(),
-    paused_at     timestamptz, -- the beginning of its latest pause; null if it was inactive from the beginning, or never
-    deleted_at    timestamptz
+    id             uuid PRIMARY KEY,
+    tenant_id      uuid NOT NULL,
+    name           text NOT NULL,
+    description    text NOT NULL DEFAULT '', -- notes for administrators
+    external_id    text, -- what the administrators' own system calls it
+    url            text NOT NULL,
+    events         text[] NOT NULL,
+    is_active      boolean NOT NULL DEFAULT true,
+    secret_key_id  text NOT NULL,
+    secret_sealed  bytea NOT NULL,
+    header_names   text[] NOT NULL DEFAULT '{}', -- its own headers
+    headers_key_id text,
+    headers_sealed bytea, -- names with values; null if there are none
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    updated_at     timestamptz NOT NULL DEFAULT now(),
+    paused_at      timestamptz, -- the beginning of its latest pause; null if it was inactive from the beginning, or never
+    deleted_at     timestamptz,
+    CHECK ((headers_sealed IS NULL) = (header_names = '{}') AND (headers_sealed IS NULL) = (headers_key_id IS NULL))
 );
 
 CREATE INDEX webhooks_by_tenant ON webhooks (tenant_id, id) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX webhooks_by_external_id ON webhooks (tenant_id, external_id) WHERE deleted_at IS NULL;
 -- Those whose deliveries an event may have. A registration counts the deleted ones of its tenant.
 CREATE INDEX webhooks_ever_by_tenant ON webhooks (tenant_id, id);
 
@@ -262,7 +268,7 @@ CREATE TABLE cancellations (
     until        timestamptz
 );
 
--- A UUID of version 7 (RFC 9562): ids made later sort later. `notices` and `history` have such ids.
+-- A UUID of version 7 (RFC 9562): ids made later sort later. `notices`, `history` and `api_keys` have such ids.
 CREATE FUNCTION ordered_id() RETURNS uuid LANGUAGE sql VOLATILE
 RETURN encode(set_bit(set_bit(
     overlay(
@@ -276,9 +282,9 @@ RETURN encode(set_bit(set_bit(
 -- api-services show them, and retention deletes them after 90 days.
 CREATE TABLE notices (
     id           uuid PRIMARY KEY DEFAULT ordered_id(),
-    webhook_id   uuid NOT NULL,
+    webhook_id   uuid, -- null, like the name, of a notice about a key
     tenant_id    uuid NOT NULL,
-    webhook_name text NOT NULL,
+    webhook_name text,
     notice_type  text NOT NULL,
     details      json NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT now(),
@@ -320,6 +326,22 @@ CREATE TABLE admin_sessions (
 
 -- An erasure finds them.
 CREATE INDEX admin_sessions_by_tenant ON admin_sessions (tenant_id);
+
+-- Keys by which programs call the API for a tenant: no key, only its hash. Requests of administrators write them, and
+-- `webhookctl key`; api-services read them for each request that shows a key. A revoked key has no row. Retention
+-- deletes an expired one after 90 days.
+CREATE TABLE api_keys (
+    id           uuid PRIMARY KEY DEFAULT ordered_id(),
+    tenant_id    uuid NOT NULL,
+    name         text NOT NULL,
+    key_sha256   bytea NOT NULL UNIQUE CHECK (length(key_sha256) = 32),
+    created_by   text NOT NULL DEFAULT 'operator',
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    expires_at   timestamptz, -- null: never
+    last_used_on date -- in UTC; null: never used
+);
+
+CREATE INDEX api_keys_by_tenant ON api_keys (tenant_id, id);
 
 -- The id of a delivery, as `domain::DeliveryId::derive` makes it: the milliseconds of `moment`, then bytes of a
 -- SHA-256 of the name, in which the bits of the version (8) and the variant (RFC 9562) are set. event-ingest calls
