@@ -471,7 +471,7 @@ async fn a_form_creates_a_key_once_shows_it_once_and_revokes_it() {
     assert_eq!(made.status, 200, "{}", made.text);
     let key = between(&made.text, "id=\"secret\">", "<").to_owned();
     assert!(key.starts_with("wk_") && made.text.contains("ERP &lt;b&gt;"), "{}", made.text);
-    assert_leads(&create("name=ERP&expires_at=").await, "/console/keys/?done=key-created");
+    assert_leads(&create("name=ERP&expires_at=").await, "/console/keys/?done=key_created");
     let listed = console.admin.get(KEYS).await.text;
     assert!(
         listed.matches("name=\"key\"").count() == 1 && !listed.contains("wk_0") && !listed.contains(&key),
@@ -490,7 +490,7 @@ async fn a_form_creates_a_key_once_shows_it_once_and_revokes_it() {
     assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 200, "it is another tenant's");
     for _ in 0..2 {
         let revoked = console.post("/console/keys/revoke/", &format!("confirmed=yes&key={id}")).await;
-        assert_leads(&revoked, "/console/keys/?done=key-revoked");
+        assert_leads(&revoked, "/console/keys/?done=key_revoked");
     }
     assert_eq!(program.send("GET", "/api/v1/webhooks/", &headers, "").await.status, 401);
 }
