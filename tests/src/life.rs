@@ -142,7 +142,7 @@ impl Life {
         {
             api.newest_in(webhook, state).await;
         }
-        let since = json!({"since": "2026-01-01T00:00:00Z"});
+        let since = json!({"from": "2026-01-01T00:00:00Z"});
         let begun = api.recover(&self.fixed, &since).await;
         assert_eq!(begun.status, 202, "{}", begun.text);
     }

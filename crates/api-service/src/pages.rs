@@ -62,6 +62,7 @@ pub(crate) fn routes(config: &mut ServiceConfig, metrics: &Metrics) {
         .service(at("/webhooks/{id}/settings/").route(get().to(webhook::settings)).route(post().to(webhook::change)))
         .service(at("/webhooks/{id}/recover/").route(get().to(recoveries::form)).route(post().to(recoveries::begin)))
         .service(at("/webhooks/{id}/recoveries/{recovery_id}/").route(get().to(recoveries::progress)))
+        .service(at("/webhooks/{id}/recoveries/{recovery_id}/stop/").route(post().to(recoveries::stop)))
         .service(at("/webhooks/{id}/test/").route(post().to(deliveries::test)))
         .service(at("/webhooks/{id}/pause/").route(post().to(webhook::pause)))
         .service(at("/webhooks/{id}/activate/").route(post().to(webhook::activate)))
@@ -114,7 +115,8 @@ fn html(status: StatusCode, text: String) -> HttpResponse {
 
 /// Redirects a browser to a page that says what was done, so that a reload does nothing twice.
 fn done(path: &str, done: Done) -> HttpResponse {
-    see_other(&format!("{path}?done={}", done.as_str()))
+    let separator = if path.contains('?') { '&' } else { '?' };
+    see_other(&format!("{path}{separator}done={}", done.as_str()))
 }
 
 /// Redirects a browser, by GET.

@@ -5,13 +5,13 @@ pub(crate) mod request;
 
 use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::{WebhookId, time_text::written};
-use ledger::{NewRecovery, Recover, RecoverableCount, Recovery};
+use ledger::{NewRecovery, Page, Recover, RecoverableCount, Recovery};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use self::request::RecoveryRequest;
 use crate::{
-    http::{ApiError, Body, Caller, HandlerResult, Id},
+    http::{ApiError, Body, Caller, HandlerResult, Id, List, Query, cut},
     webhooks,
 };
 
@@ -25,7 +25,12 @@ pub(crate) async fn post(
         RecoveryRequest::Recover(wanted) => wanted,
         RecoveryRequest::Count(wanted) => {
             let counted = count(&caller, webhook, &wanted).await?;
-            return Ok(HttpResponse::Ok().json(json!({"count": counted.count, "is_exact": counted.is_exact})));
+            return Ok(HttpResponse::Ok().json(json!({
+                "count": counted.total(),
+                "dropped": counted.dropped,
+                "skipped": counted.skipped,
+                "is_exact": counted.is_exact,
+            })));
         }
     };
     let path = |recovery: &Recovery| format!("/api/v1/webhooks/{webhook}/recover/{}/", recovery.id);
@@ -58,6 +63,31 @@ pub(crate) async fn count(
     counted.ok_or(ApiError::NotFound)
 }
 
+/// Answers with a webhook's recoveries, newest first. An unknown webhook counts before a faulty query.
+pub(crate) async fn list(
+    caller: Caller,
+    Id(webhook): Id<WebhookId>,
+    query: Result<Query<Uuid>, ApiError>,
+) -> HandlerResult {
+    let webhook = webhooks::known(&caller, webhook).await?;
+    let Query(page, (), cursors) = query?;
+    let found = caller.ledger.recovery_list(webhook, Page { limit: page.limit + 1, ..page }).await?;
+    let (found, next_cursor) = cut(found, page.limit, cursors, |recovery| recovery.id);
+    Ok(HttpResponse::Ok().json(List { data: found.iter().map(view).collect(), next_cursor }))
+}
+
+/// Stops a recovery. One that has ended stays as it is.
+pub(crate) async fn delete(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>) -> HandlerResult {
+    Ok(HttpResponse::Ok().json(view(&stop(&caller, webhook, id).await?)))
+}
+
+/// Stops a recovery after its present step.
+pub(crate) async fn stop(caller: &Caller, webhook: WebhookId, id: Uuid) -> Result<Recovery, ApiError> {
+    let webhook = webhooks::known(caller, webhook).await?;
+    let stopped = caller.ledger.recovery_stop(&caller.admin, webhook, id).await.map_err(ApiError::of_change)?;
+    stopped.ok_or(ApiError::NotFound)
+}
+
 /// Answers with a recovery's progress.
 pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>) -> HandlerResult {
     let webhook = webhooks::known(&caller, webhook).await?;
@@ -69,10 +99,11 @@ pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<U
 fn view(recovery: &Recovery) -> Value {
     json!({
         "id": recovery.id,
-        "since": written(recovery.since),
-        "until": recovery.until.and_then(written),
+        "from": written(recovery.since),
+        "to": recovery.until.and_then(written),
         "states": recovery.states.iter().map(|state| state.as_str()).collect::<Value>(),
-        "state": if recovery.finished_at.is_some() { "done" } else { "running" },
+        "event_types": recovery.event_types,
+        "state": recovery.state(),
         "resent": recovery.resent,
         "created_at": written(recovery.created_at),
         "finished_at": recovery.finished_at.and_then(written),

@@ -83,8 +83,16 @@ fn table(config: &mut ServiceConfig, metrics: &Metrics) {
         .service(
             at("/webhooks/{id}/deliveries/{delivery_id}/resend/", "POST").route(post().to(deliveries::post_resend)),
         )
-        .service(at("/webhooks/{id}/recover/", "POST").route(post().to(recoveries::post)))
-        .service(at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD").route(get().to(recoveries::get)))
+        .service(
+            at("/webhooks/{id}/recover/", "GET, HEAD, POST")
+                .route(get().to(recoveries::list))
+                .route(post().to(recoveries::post)),
+        )
+        .service(
+            at("/webhooks/{id}/recover/{recovery_id}/", "GET, HEAD, DELETE")
+                .route(get().to(recoveries::get))
+                .route(delete().to(recoveries::delete)),
+        )
         .service(at("/webhooks/{id}/cancel/", "POST").route(post().to(webhooks::post_cancel)))
         .service(at("/events/{event_id}/", "GET, HEAD").route(get().to(events::get)))
         .service(at("/webhooks/{id}/stats/", "GET, HEAD").route(get().to(stats::get)))

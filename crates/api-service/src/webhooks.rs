@@ -191,7 +191,7 @@ struct View<'a> {
 }
 
 fn view(webhook: &Webhook) -> Value {
-    let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued } = webhook.backlog;
+    let Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued, .. } = webhook.backlog;
     let WebhookHealth { last_success_at, failure_count, failing_since, last_failure_at, last_failure } =
         &webhook.health;
     let failure = |(at, error)| json!({"at": written(at), "error": error});

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::{
     Frame, LogQuery, Paths, StatsSection, Tab, WebhookFrame,
-    times::{due, moment, relative},
+    times::{due, moment, relative, zone},
 };
 
 /// The states in the order in which an administrator asks for them.
@@ -85,8 +85,8 @@ impl Deliveries {
                             }
                         }
                     }
-                    label { span { "From (UTC)" } input type="datetime-local" step="1" name="from" value=(query.from); (query.fault("from")) }
-                    label { span { "Until (UTC)" } input type="datetime-local" step="1" name="until" value=(query.until); (query.fault("until")) }
+                    label { span { "From (" (zone()) ")" } input type="datetime-local" step="1" autocomplete="off" name="from" value=(query.from); (query.fault("from")) }
+                    label { span { "Until (" (zone()) ")" } input type="datetime-local" step="1" autocomplete="off" name="until" value=(query.until); (query.fault("until")) }
                     div.actions {
                         button { "Filter" }
                         @if query.is_filtered() { a href={ (Paths::webhook(self.webhook.id())) "#log" } { "Show all" } }
@@ -127,13 +127,13 @@ impl Deliveries {
             tr #{ "d" (delivery.id) } {
                 td { (badge(delivery.state)) }
                 td {
-                    a href=(Paths::delivery(self.webhook.id(), delivery.id)) { code { (delivery.event_type) } }
+                    a href={ (Paths::delivery(self.webhook.id(), delivery.id)) (self.query.way_back()) } { code { (delivery.event_type) } }
                     @if delivery.is_test { " " span.tag { "test" } }
                     @if !self.bodies.contains(&delivery.id) { " " span.tag { "body expired" } }
                 }
                 td { (relative(delivery.occurred_at(), frame.now)) " " span.exact { (moment(delivery.occurred_at(), frame.now)) } }
                 td.number { (attempts(delivery.attempts)) }
-                td { @if let Some(at) = delivery.next_attempt_at { (due(at, frame.now)) } }
+                (next(delivery, self.webhook.is_paused(), frame))
             }
         }
     }
@@ -144,6 +144,17 @@ impl Deliveries {
                 @if !self.query.cursor.is_empty() { a.button href=(self.query.address("")) { "Newest" } }
                 @if let Some(next) = &self.next { a.button href=(self.query.address(next)) rel="next" { "Older" } }
             }
+        }
+    }
+}
+
+/// The column of the next attempt.
+pub(crate) fn next(delivery: &Delivery, is_paused: bool, frame: &Frame) -> Markup {
+    html! {
+        @if is_paused && delivery.state.is_waiting() {
+            td.held title="Held until the webhook is active again" { "held" }
+        } @else {
+            td { @if let Some(at) = delivery.next_attempt_at { (due(at, frame.now)) } }
         }
     }
 }

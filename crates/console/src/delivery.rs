@@ -5,7 +5,7 @@ use ledger::{Attempt, Delivery};
 use maud::{Markup, html};
 
 use crate::{
-    Frame, Paths, WebhookFrame,
+    Frame, LogQuery, Paths, WebhookFrame,
     deliveries::{badge, class},
     layout::{self, button, copy},
     text::{beginning, shortened, shown},
@@ -20,8 +20,9 @@ const MAX_COMMAND_BODY_BYTES: usize = 3_000;
 const MAX_ANSWER_BYTES: usize = 1_500;
 /// How much of a URL stands in the request.
 const MAX_URL_BYTES: usize = 12_500;
-/// How many attempts are shown.
-const MAX_ATTEMPTS: usize = 12;
+/// How many steps are shown: attempts, or several that failed alike, of which so many times are shown.
+const MAX_STEPS: usize = 12;
+const MAX_TIMES: usize = 7;
 
 /// The page.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct DeliveryDetails {
     pub body: Option<String>,
     /// Its attempts, oldest first.
     pub attempts: Vec<Attempt>,
+    /// The part of the log that led here.
+    pub log: LogQuery,
 }
 
 impl DeliveryDetails {
@@ -48,12 +51,14 @@ impl DeliveryDetails {
                 }
                 div.actions #resend data-live="" { @if self.can_resend() { (self.resend(frame)) } }
             }
-            div.banner.(class(delivery.state)) #outlook data-live="" { p { (badge(delivery.state)) " " (outlook(delivery, self.body.is_some(), frame)) } }
+            div.banner.(class(delivery.state)) #outlook data-live="" { p { (badge(delivery.state)) " " (self.outlook(frame)) } }
             (self.timeline(frame))
             (self.ids())
             (self.request())
         };
-        layout::page(frame, &format!("Delivery {}", delivery.id), &self.webhook.crumbs(), &content)
+        let log = format!("{}{}#log", Paths::webhook(self.webhook.id()), self.log.way_back());
+        let crumbs: Vec<_> = self.webhook.crumbs().into_iter().chain([("Log", log)]).collect();
+        layout::page(frame, &format!("Delivery {}", delivery.id), &crumbs, &content)
     }
 
     const fn can_resend(&self) -> bool {
@@ -66,7 +71,8 @@ impl DeliveryDetails {
         let is_lost =
             matches!(self.delivery.state, DeliveryState::Dropped | DeliveryState::Skipped | DeliveryState::Cancelled);
         let class = if is_lost { "primary" } else { "" };
-        button(frame, &Paths::resend(self.webhook.id(), self.delivery.id), again, class)
+        let path = format!("{}{}", Paths::resend(self.webhook.id(), self.delivery.id), self.log.way_back());
+        button(frame, &path, again, class)
     }
 
     fn ids(&self) -> Markup {
@@ -86,9 +92,10 @@ impl DeliveryDetails {
     /// What happened, oldest first.
     fn timeline(&self, frame: &Frame) -> Markup {
         let (delivery, now) = (&self.delivery, frame.now);
-        let shown = &self.attempts[self.attempts.len().saturating_sub(MAX_ATTEMPTS)..];
+        let steps: Vec<_> = self.attempts.chunk_by(fail_alike).collect();
+        let shown = &steps[steps.len().saturating_sub(MAX_STEPS)..];
         // The data hold the latest attempts only.
-        let hidden = usize::from(delivery.attempts).saturating_sub(shown.len());
+        let hidden = usize::from(delivery.attempts).saturating_sub(shown.iter().map(|alike| alike.len()).sum());
         html! {
             section #timeline data-live="" {
                 h2 { "What happened" }
@@ -96,8 +103,10 @@ impl DeliveryDetails {
                     li { (step(&html! { "The event fired" }, &html! { (full(delivery.occurred_at())) " · " (relative(delivery.occurred_at(), now)) })) }
                     li { (step(&html! { "The service received it" }, &html! { (full(delivery.created_at)) })) }
                     @if hidden > 0 { li { p.note { (hidden) " earlier attempts are left out" } } }
-                    @for attempt in shown { (self.attempted(attempt)) }
-                    @if let Some(at) = delivery.next_attempt_at {
+                    @for alike in shown { (self.attempted(alike)) }
+                    @if self.is_held() {
+                        li.next { (step(&html! { "Held until the webhook is active again" }, &html! {})) }
+                    } @else if let Some(at) = delivery.next_attempt_at {
                         li.next { (step(&html! { "Next attempt " (due(at, now)) }, &html! { @if at > now { "at " (clock(at, now)) } @else { "It is due, and queued." } })) }
                     } @else if delivery.state == DeliveryState::Pending && self.attempts.is_empty() {
                         li.next { (step(&html! { "The first attempt is queued or running" }, &html! {})) }
@@ -107,28 +116,62 @@ impl DeliveryDetails {
         }
     }
 
-    fn attempted(&self, attempt: &Attempt) -> Markup {
-        let is_good = attempt.outcome.is_success();
-        let (answer, _) = shown(&String::from_utf8_lossy(&attempt.response_body), MAX_ANSWER_BYTES);
+    /// What this delivery's state means.
+    fn outlook(&self, frame: &Frame) -> Markup {
+        let (delivery, has_body) = (&self.delivery, self.body.is_some());
+        html! {
+            @match delivery.state {
+                _ if self.is_held() => "The webhook is paused, and the delivery is held until the webhook is active again.",
+                DeliveryState::Succeeded => "The receiver accepted the delivery.",
+                DeliveryState::Pending if delivery.attempts > 0 => "The delivery is queued to be sent again. This page updates automatically.",
+                DeliveryState::Pending => "The delivery is queued for its first attempt.",
+                DeliveryState::Retrying => {
+                    "The last attempt failed, and the delivery will be retried"
+                    @if let Some(at) = delivery.next_attempt_at { ", " (due(at, frame.now)) }
+                    "."
+                }
+                DeliveryState::Dropped if !has_body => "Every attempt failed, and the delivery was dropped. Its body has expired.",
+                DeliveryState::Skipped if !has_body => "The webhook was paused when the event arrived, so nothing was sent. The body has expired.",
+                DeliveryState::Dropped => "Every attempt failed, and the delivery was dropped. Fix the receiver, then send the delivery again.",
+                DeliveryState::Cancelled => "The delivery was cancelled before it succeeded: an administrator cancelled the waiting deliveries or deleted the webhook, or the webhook was paused for too long.",
+                DeliveryState::Skipped if self.webhook.is_paused() => "The webhook was paused when the event arrived, so nothing was sent. Activate the webhook before you send the delivery.",
+                DeliveryState::Skipped => "The webhook was paused when the event arrived, so nothing was sent. You can send the delivery now.",
+            }
+        }
+    }
+
+    /// Returns true if no attempt is made before the webhook is active again.
+    const fn is_held(&self) -> bool {
+        self.delivery.state.is_waiting() && self.webhook.is_paused()
+    }
+
+    /// An attempt, or several that failed alike.
+    fn attempted(&self, alike: &[Attempt]) -> Markup {
+        let Some(latest) = alike.last() else { return html! {} };
+        let is_good = latest.outcome.is_success();
+        let (answer, _) = shown(&String::from_utf8_lossy(&latest.response_body), MAX_ANSWER_BYTES);
         let last = self.attempts.last();
-        let is_last = last.is_some_and(|last| last.attempt == attempt.attempt);
-        let went_elsewhere = last.is_some_and(|last| last.url != attempt.url);
+        let is_last = last.is_some_and(|last| last.attempt == latest.attempt);
+        let went_elsewhere = last.is_some_and(|last| last.url != latest.url);
         // Why it failed is what an administrator looks for.
         let is_open = is_last && !is_good;
         html! {
             li class=(if is_good { "good" } else { "bad" }) {
                 div {
                     strong {
-                        "Attempt " (attempt.attempt) ": "
-                        @match (attempt.status, &attempt.error) {
+                        @if let [first, _, ..] = alike { (alike.len()) " attempts, " (first.attempt) " to " (latest.attempt) ": " } @else { "Attempt " (latest.attempt) ": " }
+                        @match (latest.status, &latest.error) {
                             (_, Some(error)) => (shortened(error)),
                             (Some(status), None) => (status),
-                            (None, None) => (attempt.outcome),
+                            (None, None) => (latest.outcome),
                         }
                     }
-                    p { (full(attempt.started_at)) " · took " (took(attempt)) @if went_elsewhere { " · to " (shortened(&attempt.url)) } }
+                    p { @if alike.len() > 1 { "The latest: " } (when(latest)) @if went_elsewhere { " · to " (shortened(&latest.url)) } }
                     @if !answer.is_empty() {
                         details open[is_open] data-open[is_open] { summary { "The answer's beginning" } pre.raw tabindex="0" { (answer) } }
+                    }
+                    @if alike.len() > 1 {
+                        details { summary { "When each was made" } @for attempt in alike.iter().rev().take(MAX_TIMES) { p { "Attempt " (attempt.attempt) ": " (when(attempt)) } } }
                     }
                 }
             }
@@ -209,31 +252,20 @@ fn step(title: &Markup, about: &Markup) -> Markup {
     html! { div { strong { (title) } p { (about) } } }
 }
 
+/// Returns true for two attempts that failed in the same way.
+fn fail_alike(one: &Attempt, next: &Attempt) -> bool {
+    let failure = |attempt: &Attempt| (attempt.outcome, attempt.status, attempt.error.clone(), attempt.url.clone());
+    !one.outcome.is_success() && failure(one) == failure(next)
+}
+
+fn when(attempt: &Attempt) -> Markup {
+    html! { (full(attempt.started_at)) " · took " (took(attempt)) }
+}
+
 fn took(attempt: &Attempt) -> String {
     match attempt.elapsed().as_millis() {
         0 => "less than 1 ms".to_owned(),
         elapsed => milliseconds(elapsed),
-    }
-}
-
-/// What this delivery's state means.
-fn outlook(delivery: &Delivery, has_body: bool, frame: &Frame) -> Markup {
-    html! {
-        @match delivery.state {
-            DeliveryState::Succeeded => "The receiver accepted the delivery.",
-            DeliveryState::Pending if delivery.attempts > 0 => "The delivery is queued to be sent again. This page updates automatically.",
-            DeliveryState::Pending => "The delivery is queued for its first attempt.",
-            DeliveryState::Retrying => {
-                "The last attempt failed, and the delivery will be retried"
-                @if let Some(at) = delivery.next_attempt_at { ", " (due(at, frame.now)) }
-                "."
-            }
-            DeliveryState::Dropped if !has_body => "Every attempt failed, and the delivery was dropped. Its body has expired.",
-            DeliveryState::Skipped if !has_body => "The webhook was paused when the event arrived, so nothing was sent. The body has expired.",
-            DeliveryState::Dropped => "Every attempt failed, and the delivery was dropped. Fix the receiver, then send the delivery again.",
-            DeliveryState::Cancelled => "The delivery was cancelled before it succeeded: an administrator cancelled the waiting deliveries or deleted the webhook, or the webhook was paused for too long.",
-            DeliveryState::Skipped => "The webhook was paused when the event arrived, so nothing was sent. You can send the delivery now.",
-        }
     }
 }
 
@@ -271,7 +303,7 @@ mod tests {
             next_attempt_at: None,
         };
         let webhook = WebhookFrame::Live(Box::new(webhook()));
-        DeliveryDetails { webhook, delivery, body: Some(body.to_owned()), attempts }
+        DeliveryDetails { webhook, delivery, body: Some(body.to_owned()), attempts, log: LogQuery::default() }
     }
 
     fn rendered(page: &DeliveryDetails) -> String {
@@ -291,16 +323,57 @@ mod tests {
             &nested,
         ] {
             for answer in [&(0..=255).cycle().take(1024).collect::<Vec<u8>>()[..], &[b'"'; 1024], &[0xff; 1024]] {
-                let page = rendered(&page(body, (1..=200).map(|number| attempt(number, answer)).collect()));
+                let attempts = (1..=200)
+                    .map(|number| Attempt { status: Some(number / 15), ..attempt(number.unsigned_abs(), answer) });
+                let page = rendered(&page(body, attempts.collect()));
                 assert!(page.len() < 100_000, "{} bytes", page.len());
             }
         }
-        let page = rendered(&page("{\"a\": 1}", (1..=200).map(|number| attempt(number, b"")).collect()));
-        assert!(
-            page.contains("188 earlier attempts are left out")
-                && page.contains("Attempt 200: <bdi>the receiver answered 500 Internal"),
-            "{page}"
-        );
+    }
+
+    #[test]
+    fn attempts_that_fail_alike_are_one_step_and_the_last_steps_are_shown() {
+        let with_status = |number: u16, status: i16| Attempt { status: Some(status), ..attempt(number, b"") };
+        let alternate = |number: u16| with_status(number, if number % 2 == 0 { 500 } else { 503 });
+        let shown = rendered(&page("{}", (1..=200).map(alternate).collect()));
+        assert!(shown.contains("188 earlier attempts are left out") && shown.contains("Attempt 200: <bdi>"), "{shown}");
+        let mut succeeded = with_status(200, 200);
+        (succeeded.outcome, succeeded.error) = (domain::OutcomeClass::Success, None);
+        let alike = (1..=4).map(|number| with_status(number, 503)).chain((5..=199).map(|number| attempt(number, b"")));
+        let shown = rendered(&page("{}", alike.chain([succeeded]).collect()));
+        for step in
+            ["4 attempts, 1 to 4: <bdi>", "195 attempts, 5 to 199: <bdi>the receiver answered 500", "Attempt 200: 200"]
+        {
+            assert!(shown.contains(step), "{step}: {shown}");
+        }
+        assert!(!shown.contains("left out") && shown.contains("Attempt 193: <time"), "{shown}");
+    }
+
+    #[test]
+    fn a_delivery_of_a_paused_webhook_is_held_and_is_not_said_to_be_retried() {
+        for (is_active, held) in [(false, 2), (true, 0)] {
+            let mut one = page("{}", vec![attempt(1, b"")]);
+            let mut paused = webhook();
+            paused.settings.is_active = is_active;
+            one.webhook = WebhookFrame::Live(Box::new(paused));
+            (one.delivery.state, one.delivery.next_attempt_at) = (DeliveryState::Retrying, Some(NOW));
+            let page = rendered(&one).to_lowercase();
+            assert_eq!(page.matches("held until the webhook is active again").count(), held, "{page}");
+            assert_eq!(page.contains("will be retried") || page.contains("next attempt"), is_active, "{page}");
+        }
+    }
+
+    #[test]
+    fn a_page_leads_back_to_the_part_of_the_log_that_led_to_it() {
+        let mut one = page("{}", vec![]);
+        let back = |state: &str, query: &str| format!("/console/webhooks/{}/{query}#{state}", webhook().id);
+        assert!(rendered(&one).contains(&back("log", "")));
+        one.log = LogQuery { state: "dropped".to_owned(), cursor: "0a".to_owned(), ..LogQuery::default() };
+        let shown = rendered(&one);
+        assert!(shown.contains(&back("log", "?state=dropped&amp;cursor=0a")), "{shown}");
+        assert!(shown.contains("/resend/?state=dropped&amp;cursor=0a"), "{shown}");
+        one.log.state = "x".repeat(500);
+        assert!(rendered(&one).contains(&back("log", "")), "a long one is left out");
     }
 
     #[test]

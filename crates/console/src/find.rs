@@ -6,10 +6,10 @@ use maud::{Markup, html};
 
 use crate::{
     Frame, Paths,
-    deliveries::{attempts, badge},
+    deliveries::{attempts, badge, next},
     layout,
     text::{number, sentence, shortened},
-    times::{due, full, relative},
+    times::{full, relative},
 };
 
 /// How many webhooks are shown of all the events together.
@@ -96,7 +96,7 @@ impl Find<'_> {
                     Ok(delivery) => {
                         td { a href=(Paths::delivery(at.webhook, delivery.id)) { (badge(delivery.state)) } @if delivery.is_test { " " span.tag { "test" } } }
                         td.number { (attempts(delivery.attempts)) }
-                        td { @if let Some(next) = delivery.next_attempt_at { (due(next, frame.now)) } }
+                        (next(delivery, at.is_paused, frame))
                     }
                     Err(absence) => td.reason colspan="3" { ((self.explain)(*absence)) },
                 }
@@ -128,7 +128,7 @@ mod tests {
 
     fn at(number: u128, delivery: Result<Delivery, Absence>, is_deleted: bool) -> EventAtWebhook {
         let name = "\u{61c}".repeat(255);
-        EventAtWebhook { webhook: Uuid::from_u128(number).into(), name, is_deleted, delivery }
+        EventAtWebhook { webhook: Uuid::from_u128(number).into(), name, is_deleted, is_paused: !is_deleted, delivery }
     }
 
     #[test]
@@ -164,6 +164,19 @@ mod tests {
             let text = page.render(&frame("u", "t"));
             assert!(text.len() < 100_000, "{} bytes", text.len());
             assert!(text.contains(hidden) && text.contains(LONGEST_REASON) == (deliveries == 0), "{text}");
+        }
+        for (is_paused, shown) in [(true, ">held<"), (false, ">now<")] {
+            let held = EventAtWebhook { is_paused, ..at(1, Ok(delivery.clone()), false) };
+            let event = FoundEvent {
+                event_type: EventType::QuoteClosed,
+                occurred_at: NOW,
+                received_at: NOW,
+                webhooks: vec![held],
+            };
+            let found = FoundEvents { events: vec![event], is_complete: true };
+            let page = Find { id: "0", found: SearchResult::Events(Uuid::nil().into(), found), explain: |_| "" };
+            let text = page.render(&frame("u", "t"));
+            assert!(text.contains(shown), "{text}");
         }
     }
 

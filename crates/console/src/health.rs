@@ -1,11 +1,12 @@
 //! The health of a webhook, in words.
 
+use domain::DeliveryState;
 use ledger::{Backlog, Webhook};
 use maud::{Markup, html};
 use time::{Duration, OffsetDateTime};
 
 use crate::{
-    text::{bounded, shortened},
+    text::{bounded, count, shortened},
     times::{clock, length, relative},
 };
 
@@ -85,6 +86,9 @@ pub(crate) fn words(webhook: &Webhook, now: OffsetDateTime) -> Markup {
     html! {
         span.first { (sentence(webhook, now)) }
         @if let Some(more) = consequences(webhook, now) { " " span.more { (more) } }
+        @if webhook.backlog.recovery.is_some() {
+            " " span.more { "A recovery is running: " (count(u64::try_from(webhook.backlog.recovered).unwrap_or_default(), "delivery", "deliveries")) " sent again so far." }
+        }
         @if webhook.backlog.is_cancelling { " " span.more { "Waiting deliveries are being cancelled." } }
         @else if webhook.backlog.is_queued && webhook.settings.is_active {
             " " span.more { "Deliveries are queued: the receiver does not answer in time. The service sends them automatically." }
@@ -104,10 +108,14 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
             }
         }
         (Health::Paused, _) => html! { strong { "Paused" } ": nothing is sent." },
-        (Health::Untried, _) if webhook.backlog.waiting > 0 => {
-            html! { strong { "New" } ": no delivery has been attempted yet." }
+        (Health::Untried, _) => {
+            let words = match webhook.latest {
+                None => "no event has arrived yet",
+                Some(DeliveryState::Succeeded) => "a test has succeeded, and no event has been delivered yet",
+                Some(_) => "no delivery has succeeded yet",
+            };
+            html! { strong { "New" } ": " (words) "." }
         }
-        (Health::Untried, _) => html! { strong { "New" } ": no event has arrived yet." },
         (Health::Recoverable, Some(at)) => last_success("Works again", at),
         (Health::Recoverable, None) => html! { "No delivery has succeeded yet." },
         (Health::Well, at) => html! { "All well" @if let Some(at) = at { ", last success " (relative(at, now)) } "." },
@@ -121,7 +129,7 @@ fn consequences(webhook: &Webhook, now: OffsetDateTime) -> Option<Markup> {
         let lost: Vec<_> = [counted(dropped, "dropped"), counted(skipped, "skipped")].into_iter().flatten().collect();
         let waiting = counted(waiting, "on the way");
         return Some(
-            html! { (lost.join(" and ")) " can be recovered" @if let Some(waiting) = waiting { ", " (waiting) } "." },
+            html! { (lost.join(" and ")) @if webhook.backlog.recovery.is_none() { " can be recovered" } @if let Some(waiting) = waiting { ", " (waiting) } "." },
         );
     }
     let parts: Vec<_> = [
@@ -177,6 +185,7 @@ pub(crate) mod tests {
             deleted_at: None,
             health: WebhookHealth { last_success_at: Some(NOW - Duration::seconds(12)), ..WebhookHealth::default() },
             backlog: Backlog::default(),
+            latest: None,
         }
     }
 
@@ -225,6 +234,12 @@ pub(crate) mod tests {
     fn health_is_said_in_a_sentence() {
         let new = Webhook { health: WebhookHealth::default(), ..webhook() };
         let gaps = Webhook { backlog: Backlog { dropped: 1, skipped: 2, ..Backlog::default() }, ..webhook() };
+        let tested = |latest| Webhook { latest: Some(latest), ..new.clone() };
+        let (arrived, tested) = (tested(DeliveryState::Pending), tested(DeliveryState::Succeeded));
+        let recovering = Webhook {
+            backlog: Backlog { recovery: Some(uuid::Uuid::nil()), recovered: 1_742, ..gaps.backlog },
+            ..gaps.clone()
+        };
         for (webhook, words) in [
             (webhook(), "All well, last success 12 s ago."),
             (
@@ -234,6 +249,12 @@ pub(crate) mod tests {
             (gaps, "Works again, last success 12 s ago. 1 dropped and 2 skipped can be recovered."),
             (paused(), "Paused: nothing is sent."),
             (new, "New: no event has arrived yet."),
+            (arrived, "New: no delivery has succeeded yet."),
+            (tested, "New: a test has succeeded, and no event has been delivered yet."),
+            (
+                recovering,
+                "Works again, last success 12 s ago. 1 dropped and 2 skipped. A recovery is running: 1\u{202f}742 deliveries sent again so far.",
+            ),
         ] {
             assert_eq!(plain(&webhook), words);
         }

@@ -7,9 +7,12 @@ use serde_json::Value;
 
 use crate::{
     Frame, Paths, Tab, WebhookFrame,
-    text::{foreign, query, shortened},
-    times::{full, relative},
+    text::{self, foreign, query, shortened},
+    times::{for_input, from_text, full, relative},
 };
+
+/// How much of a notice is shown, in bytes of HTML: twice as much as a name and a failure of the usual length have.
+const MAX_SUMMARY_BYTES: usize = 2_000;
 
 /// Notices about a webhook, a page of them.
 #[derive(Clone, Debug)]
@@ -47,7 +50,7 @@ impl History {
                 h2 { "Notices" }
                 p.note { "Notices that your administrators received about this webhook." }
                 @if self.notices.notices.is_empty() { p.nothing { "None." } }
-                ol.entries { @for notice in &self.notices.notices { (item(notice, frame)) } }
+                ol.entries { @for notice in &self.notices.notices { (item(notice, self.webhook.id(), frame)) } }
                 (older("notices", self.notices.next.as_deref()))
             }
         };
@@ -60,9 +63,42 @@ pub(crate) fn older(name: &str, next: Option<&str>) -> Markup {
     html! { @if let Some(next) = next { nav.pager { a.button href={ "?" (query([(name, next)])) } { "Older" } } } }
 }
 
-fn item(notice: &Notice, frame: &Frame) -> Markup {
+fn item(notice: &Notice, webhook: WebhookId, frame: &Frame) -> Markup {
     let (class, word) = (class(notice.notice_type), notice.notice_type.as_str().trim_start_matches("webhook."));
-    html! { li { p { span.badge.(class) { (word) } " " (relative(notice.created_at, frame.now)) span.exact { (full(notice.created_at)) } } p { (shortened(&notice.summary)) } } }
+    html! { li { p { span.badge.(class) { (word) } " " (relative(notice.created_at, frame.now)) span.exact { (full(notice.created_at)) } } p { (summary(notice, webhook)) (recover(notice, webhook)) } } }
+}
+
+/// A notice's summary, in which the times and the delivery that the notice is about are not just text.
+fn summary(notice: &Notice, webhook: WebhookId) -> Markup {
+    let (text, is_cut) = text::shown(&notice.summary, MAX_SUMMARY_BYTES);
+    let detail = |word: &str| {
+        let (name, _) = notice.details.as_object()?.iter().find(|(_, value)| *value == word)?;
+        match name.as_str() {
+            "failing_since" | "held_since" | "cancelled_after" => from_text(word).map(full),
+            "delivery_id" => page(webhook, name, &word.into()).map(|page| html! { a href=(page) { (word) } }),
+            _ => None,
+        }
+    };
+    html! {
+        bdi {
+            @for (place, word) in text.split(' ').enumerate() {
+                @let plain = word.trim_end_matches([':', '.', ',']);
+                @if place > 0 { " " }
+                @if let Some(detail) = detail(plain) { (detail) (word[plain.len()..]) } @else { (word) }
+            }
+            @if is_cut { "…" }
+        }
+    }
+}
+
+/// A way to recover what was dropped meanwhile, which counts first.
+fn recover(notice: &Notice, webhook: WebhookId) -> Markup {
+    let from = notice.details["recover"]["body"]["from"].as_str().and_then(from_text);
+    html! {
+        @if let Some(from) = from {
+            " " a href={ (Paths::of_webhook(webhook, "recover")) "?" (query([("from", &*for_input(from)), ("states", "dropped")])) } { "Recover" }
+        }
+    }
 }
 
 /// The class of the colour of a notice's type.
@@ -97,6 +133,7 @@ fn action(entry: &HistoryEntry) -> &'static str {
         Action::Tested => "sent a test",
         Action::Resent => "sent a delivery again",
         Action::Recovered => "began a recovery",
+        Action::Stopped => "stopped a recovery",
         Action::Cancelled => "cancelled waiting deliveries",
     }
 }
@@ -117,7 +154,7 @@ fn details(details: &Value, webhook: WebhookId) -> Markup {
             @for (name, value) in members {
                 div {
                     dt { (label(name)) }
-                    dd { @if let Some(page) = page(webhook, name, value) { a href=(page) { (shown(value)) } } @else { (shown(value)) } }
+                    dd { @if let Some(page) = page(webhook, name, value) { a href=(page) { (shown(value)) } } @else if let Some(time) = value.as_str().filter(|_| ["from", "to"].contains(&&**name)).and_then(from_text) { (full(time)) } @else { (shown(value)) } }
                 }
             }
         }

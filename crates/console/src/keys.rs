@@ -9,7 +9,7 @@ use crate::{
     Frame, Paths, WebhookForm,
     layout::{self, copy, token},
     text::{foreign, sentence, shortened},
-    times::{full, relative},
+    times::{full, relative, zone},
 };
 
 /// The list of keys, and the form that creates one.
@@ -49,9 +49,9 @@ impl KeyList {
                 input type="hidden" name="form" value=(self.number);
                 (self.form.text("name", "Name", "For people: which program uses the key.", Some("text")))
                 div.field {
-                    label for="expires_at" { "Expires (UTC)" }
+                    label for="expires_at" { "Expires (" (zone()) ")" }
                     p.hint #expires_at-hint { "Empty: never. To renew a key, create another one first." }
-                    input type="datetime-local" id="expires_at" name="expires_at" value=(expiry)
+                    input type="datetime-local" autocomplete="off" id="expires_at" name="expires_at" value=(expiry)
                         aria-describedby="expires_at-hint expires_at-fault" aria-invalid=[(!faults.is_empty()).then_some("true")];
                     p.fault #expires_at-fault { @for fault in &faults { (sentence(fault)) " " } }
                 }

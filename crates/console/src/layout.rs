@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, html};
 use strum::{EnumString, IntoStaticStr};
 use time::OffsetDateTime;
 
-use crate::{Paths, assets::address, text::foreign};
+use crate::{Paths, assets::address, text::foreign, times::zone};
 
 /// What a page knows of its request.
 #[derive(Clone, Debug)]
@@ -83,6 +83,11 @@ impl Done {
         self.into()
     }
 
+    /// Returns true if it is not what was asked for.
+    const fn is_warning(self) -> bool {
+        matches!(self, Self::Registered | Self::Another | Self::KeyCreated)
+    }
+
     const fn message(self) -> &'static str {
         match self {
             Self::Changed => "Saved. The next attempt of every delivery uses the new settings.",
@@ -135,11 +140,11 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
                 nav.crumbs aria-label="Breadcrumb" { @for (name, path) in crumbs { a href=(path) { (foreign(name)) } } }
             }
             @if let Some(brake) = frame.brake { p.brake role="status" { (brake.message()) } }
-            @if let Some(done) = frame.done { p.done role="status" { (done.message()) } }
+            @if let Some(done) = frame.done { p.done.warn[done.is_warning()] role="status" { (done.message()) } }
             (content)
         }
         footer.foot {
-            p #zone { "Times are in UTC." }
+            p { "Times are in " (zone()) "." }
             a href="/api/v1/docs/" { "API reference" }
         }
         div.toasts role="status" {
@@ -156,7 +161,7 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
 fn organization(tenant: TenantId) -> Markup {
     let id = tenant.to_string();
     let beginning = id.split('-').next().unwrap_or_default();
-    html! { span.organization #organization title={ "Organization " (id) } { "Organization " code { (beginning) } } }
+    html! { span.organization #organization data-live="" title={ "Organization " (id) } { "Organization " code { (beginning) } } }
 }
 
 /// A page of the log-in, or of an error. An error's page shows the session's organization if there is a session.

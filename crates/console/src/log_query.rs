@@ -26,6 +26,9 @@ pub struct LogQuery {
     pub faults: Vec<FieldFault>,
 }
 
+/// The longest part of an address that leads back to the log.
+const MAX_WAY_BACK_BYTES: usize = 500;
+
 impl LogQuery {
     pub(crate) fn is_filtered(&self) -> bool {
         !self.state.is_empty() || self.is_narrow()
@@ -64,6 +67,13 @@ impl LogQuery {
     /// The address of the same page with another range.
     pub(crate) fn with_range(&self, range: &str) -> String {
         self.written(range, &self.cursor)
+    }
+
+    /// What the address of a delivery's page adds, so that the page leads back to this part of the log. Nothing if that is long.
+    pub fn way_back(&self) -> String {
+        Some(self.written(&self.range, &self.cursor))
+            .filter(|query| (2..MAX_WAY_BACK_BYTES).contains(&query.len()))
+            .unwrap_or_default()
     }
 
     fn written(&self, range: &str, cursor: &str) -> String {

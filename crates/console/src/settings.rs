@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     Frame, Paths, Tab, WebhookForm, WebhookFrame,
-    layout::{button, copy, token},
+    layout::{copy, token},
     text::bounded,
     times::full,
 };
@@ -40,7 +40,6 @@ impl SettingsPage {
                     div.actions { button.primary { "Save" } }
                 }
             }
-            (self.pause(frame))
             (self.cancel(frame))
             (self.delete(frame))
             section {
@@ -61,22 +60,6 @@ impl SettingsPage {
         let verb = if waiting == 1 { "is" } else { "are" };
         let words = bounded(waiting, Backlog::MAX_COUNT, "waiting delivery", "waiting deliveries");
         (waiting > 0).then(|| format!("{words} {verb}"))
-    }
-
-    fn pause(&self, frame: &Frame) -> Markup {
-        let id = self.webhook.id;
-        let waiting = self.waiting();
-        html! {
-            section.act {
-                @if self.webhook.settings.is_active {
-                    div { h2 { "Pause" } p { "Nothing is sent while it is paused." @if let Some(waiting) = waiting { " " (waiting) " kept for later." } " New events are skipped; you can recover them afterwards." } }
-                    (button(frame, &Paths::of_webhook(id, "pause"), "Pause", ""))
-                } @else {
-                    div { h2 { "Activate" } p { "It is paused." @if let Some(waiting) = waiting { " When you activate it, " (waiting) " sent." } @else { " When you activate it, new events are sent." } " Skipped events stay skipped until you recover them." } }
-                    (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
-                }
-            }
-        }
     }
 
     fn cancel(&self, frame: &Frame) -> Markup {

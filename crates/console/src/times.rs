@@ -100,6 +100,16 @@ pub(crate) fn for_input(moment: OffsetDateTime) -> String {
     utc(moment, format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]"))
 }
 
+/// A time as the API writes it.
+pub(crate) fn from_text(text: &str) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(text, &Rfc3339).ok()
+}
+
+/// The zone of the times in fields. The script takes the browser's instead, and names it.
+pub(crate) fn zone() -> Markup {
+    html! { span.zone { "UTC" } }
+}
+
 type Format<'a> = &'a [BorrowedFormatItem<'a>];
 
 fn utc(moment: OffsetDateTime, format: Format<'_>) -> String {

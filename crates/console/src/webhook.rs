@@ -70,6 +70,11 @@ impl WebhookFrame {
         }
     }
 
+    /// Returns true if nothing is sent until the webhook is active again.
+    pub(crate) const fn is_paused(&self) -> bool {
+        matches!(self, Self::Live(webhook) if !webhook.settings.is_active)
+    }
+
     pub(crate) fn crumbs(&self) -> Vec<Crumb<'_>> {
         vec![("Webhooks", Paths::HOME.to_owned()), (self.name(), Paths::webhook(self.id()))]
     }
@@ -138,6 +143,10 @@ fn live(webhook: &Webhook, frame: &Frame) -> Markup {
             div.actions {
                 @if webhook.settings.is_active {
                     form.row method="post" action=(Paths::of_webhook(id, "test")) { (token(frame)) (event_types(webhook)) button { "Send a test" } }
+                    form method="post" action=(Paths::of_webhook(id, "pause")) {
+                        (token(frame))
+                        button title="Nothing is sent while the webhook is paused. Waiting deliveries are kept. New events are skipped: a recovery sends them later." { "Pause" }
+                    }
                 } @else {
                     (button(frame, &Paths::of_webhook(id, "activate"), "Activate", "primary"))
                 }
@@ -163,7 +172,12 @@ pub(crate) fn event_types(webhook: &Webhook) -> Markup {
 
 /// What an administrator can do about it.
 fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
-    let recover = html! { a href=(Paths::of_webhook(webhook.id, "recover")) { "Recover them" } };
+    let recover = html! {
+        @match webhook.backlog.recovery {
+            Some(recovery) => a href=(Paths::recovery(webhook.id, recovery)) { "See the recovery's progress" },
+            None => a href=(Paths::of_webhook(webhook.id, "recover")) { "Recover them" },
+        }
+    };
     let log = |state: &str| format!("{}?state={state}#log", Paths::webhook(webhook.id));
     let backlog = webhook.backlog;
     let is_lost = backlog.dropped + backlog.skipped > 0;
@@ -181,11 +195,12 @@ fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
                 }
             }
             Health::Recoverable => p.links { (recover) },
-            Health::Paused if is_lost && done.is_none() => {
+            Health::Paused if is_lost && done.is_none() && backlog.recovery.is_none() => {
                 p.next { "Activate the webhook before you recover lost deliveries: a paused webhook sends nothing." }
                 p.links { (recover) }
             }
-            Health::Untried if backlog.waiting == 0 => p.next { "Send a test to see how the receiver answers." },
+            Health::Untried if webhook.latest.is_none() => p.next { "Send a test to see how the receiver answers." },
+            _ if backlog.recovery.is_some() => p.links { (recover) },
             _ => {}
         }
     }

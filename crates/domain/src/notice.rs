@@ -114,7 +114,7 @@ fn shown(notice_type: NoticeType, webhook: Option<WebhookId>, mut details: Value
             json!({
                 "method": "POST",
                 "path": format!("/api/v1/webhooks/{webhook}/recover/"),
-                "body": {"since": since, "states": ["dropped"]},
+                "body": {"from": since, "states": ["dropped"]},
             })
         });
         details.insert("recover".to_owned(), request.unwrap_or_default());
@@ -228,7 +228,7 @@ mod tests {
         let details = json!({"failing_since": "2026-03-01T09:30:00Z", "dropped": 2, "first_dropped": first});
         let notice = notice(NoticeType::Recovered, details);
         let request = &notice.details["recover"];
-        assert_eq!(request["body"], json!({"since": "2026-03-01T09:30:00.123000Z", "states": ["dropped"]}));
+        assert_eq!(request["body"], json!({"from": "2026-03-01T09:30:00.123000Z", "states": ["dropped"]}));
         assert_eq!(request["path"], "/api/v1/webhooks/00000000-0000-0000-0000-000000000003/recover/");
         assert!(notice.details.get("first_dropped").is_none());
         assert!(notice.summary.contains("dropped 2 times"), "{}", notice.summary);

@@ -45,14 +45,24 @@ pub enum Action {
     Resent,
     /// Had many deliveries sent again.
     Recovered,
+    /// Stopped a recovery.
+    Stopped,
     /// Cancelled what waited.
     Cancelled,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 7] =
-        [Self::Created, Self::Changed, Self::Deleted, Self::Tested, Self::Resent, Self::Recovered, Self::Cancelled];
+    pub const ALL: [Self; 8] = [
+        Self::Created,
+        Self::Changed,
+        Self::Deleted,
+        Self::Tested,
+        Self::Resent,
+        Self::Recovered,
+        Self::Stopped,
+        Self::Cancelled,
+    ];
 
     /// The name in the ledger and in the API.
     pub fn as_str(self) -> &'static str {

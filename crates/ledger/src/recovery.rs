@@ -12,7 +12,7 @@ use diesel::{
     sql_types::Text,
 };
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryId, OutcomeClass, TenantId, WebhookId, parse_name, time_text};
+use domain::{DeliveryId, EventType, OutcomeClass, TenantId, WebhookId, parse_name, time_text};
 use serde_json::json;
 use strum::{Display, EnumString, IntoStaticStr};
 use time::OffsetDateTime;
@@ -20,9 +20,10 @@ use uuid::Uuid;
 
 use self::resends::first_kept;
 use crate::{
-    connect::pool::Ledger,
+    connect::{clock, pool::Ledger},
     error::LedgerError,
     history::{Action, Actor, add_history},
+    lists::{Page, load_page},
     refusal::Refusal,
     statement::{rows, sql},
     tables::{recoveries, webhooks},
@@ -64,8 +65,10 @@ pub struct NewRecovery {
     pub until: Option<OffsetDateTime>,
     /// which are in one of these states,
     pub states: Vec<Recoverable>,
-    /// and whose last attempt had one of these outcomes, or any outcome if there is none here.
+    /// whose last attempt had one of these outcomes, or any outcome if there is none here,
     pub outcomes: Vec<OutcomeClass>,
+    /// and whose event has one of these types, or any type if there is none here.
+    pub event_types: Vec<EventType>,
 }
 
 /// A recovery and how far it has come.
@@ -82,12 +85,16 @@ pub struct Recovery {
     pub states: Vec<Recoverable>,
     /// The outcomes of the last attempts of the deliveries that it recovers; none: of all.
     pub outcomes: Vec<OutcomeClass>,
+    /// The event types of the deliveries that it recovers; none: of all.
+    pub event_types: Vec<EventType>,
     /// The last delivery that it has looked at.
     pub cursor: Uuid,
     /// When it was asked for.
     pub created_at: OffsetDateTime,
-    /// When it was done.
+    /// When it was done, or stopped.
     pub finished_at: Option<OffsetDateTime>,
+    /// True if a request ended it before it was done.
+    pub is_stopped: bool,
     /// How many deliveries have begun a fresh run.
     pub resent: i32,
 }
@@ -104,10 +111,19 @@ pub enum Recover {
 /// How many deliveries a recovery would send again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoverableCount {
-    /// 100,000 at most.
-    pub count: i64,
+    /// Dropped ones.
+    pub dropped: i64,
+    /// Skipped ones.
+    pub skipped: i64,
     /// Whether there are no more.
     pub is_exact: bool,
+}
+
+impl RecoverableCount {
+    /// The number of all.
+    pub const fn total(&self) -> i64 {
+        self.dropped + self.skipped
+    }
 }
 
 /// A webhook whose deliveries an operator may recover.
@@ -123,8 +139,10 @@ pub struct RecoverableWebhook {
 
 rows! { RecoverableWebhook { id, tenant, is_recovering } }
 
-/// The count stops here: some tens of milliseconds, or a second or two for deliveries of certain outcomes.
+/// The count of each state stops here: some tens of milliseconds, or a second or two for deliveries of certain outcomes.
 const MAX_COUNT: i64 = 100_000;
+/// The maximum of deliveries of each state whose event types are looked up for a count: a tenth of a second.
+const MAX_LOOKED_UP: i64 = 20_000;
 
 const FIND_WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \
        EXISTS (SELECT FROM recoveries AS r WHERE r.webhook_id = w.id AND r.finished_at IS NULL) AS is_recovering \
@@ -151,6 +169,7 @@ impl Ledger {
             recoveries::until.eq(wanted.until),
             recoveries::states.eq(wanted.states()),
             recoveries::outcomes.eq(&wanted.outcomes),
+            recoveries::event_types.eq(&wanted.event_types),
             recoveries::cursor.eq(wanted.first()),
         );
         // The update changes nothing. It returns the running recovery.
@@ -198,13 +217,21 @@ impl Ledger {
                     return Ok(None);
                 }
                 let ids = (first_kept(conn, bodies).await?, Uuid::max());
-                wanted.count(conn, webhook, ids, (MAX_COUNT + 1, &wanted.outcomes)).await.map(Some)
+                let mut counted = RecoverableCount { dropped: 0, skipped: 0, is_exact: true };
+                let most = if wanted.event_types.is_empty() { MAX_COUNT } else { MAX_LOOKED_UP };
+                for state in &wanted.states {
+                    let of_state = NewRecovery { states: vec![*state], ..wanted.clone() };
+                    let (looked_at, count) = of_state.count(conn, webhook, ids, most + 1).await?;
+                    counted.is_exact &= looked_at <= most;
+                    match state {
+                        Recoverable::Dropped => counted.dropped = count.min(most),
+                        Recoverable::Skipped => counted.skipped = count.min(most),
+                    }
+                }
+                Ok(Some(counted))
             })
             .await?;
-        Ok(counted.map(|(looked_at, count)| RecoverableCount {
-            count: count.min(MAX_COUNT),
-            is_exact: looked_at <= MAX_COUNT,
-        }))
+        Ok(counted)
     }
 
     /// The webhooks of one tenant, or of all, of which an operator may recover deliveries. A webhook is left out
@@ -214,20 +241,53 @@ impl Ledger {
         self.run("recoverable_webhooks", async |conn| query.load(conn).await).await
     }
 
+    /// A webhook's recoveries, newest first.
+    pub async fn recovery_list(&self, webhook: OwnWebhook, page: Page<Uuid>) -> Result<Vec<Recovery>, LedgerError> {
+        let before = page.after.unwrap_or(Uuid::max());
+        let query = |limit| {
+            recoveries::table
+                // Along one index (README, a webhook's log).
+                .filter(recoveries::webhook_id.eq_any([webhook.id().as_uuid()]).and(recoveries::id.lt(before)))
+                .order((recoveries::webhook_id.desc(), recoveries::id.desc()))
+                .limit(limit)
+                .select(Recovery::as_select())
+        };
+        self.run("recovery_list", async |conn| load_page(page.limit, query, conn).await).await
+    }
+
+    /// Stops one of a webhook's recoveries if it runs: its step under way is waited for, and is the last one. Returns the
+    /// recovery as it is then. `None` when the webhook has no such recovery.
+    ///
+    /// # Errors
+    /// When the database does not answer. Then all of it has happened, or nothing.
+    pub async fn recovery_stop(
+        &self,
+        actor: &Actor,
+        webhook: OwnWebhook,
+        id: Uuid,
+    ) -> Result<Option<Recovery>, LedgerError> {
+        let own = recoveries::id.eq(id).and(recoveries::webhook_id.eq(webhook.id().as_uuid()));
+        let stop = diesel::update(recoveries::table.filter(own.and(recoveries::finished_at.is_null())))
+            .set((recoveries::finished_at.eq(clock::sql::now().nullable()), recoveries::is_stopped.eq(true)))
+            .returning(Recovery::as_returning());
+        self.transaction("recovery_stop", async |conn| {
+            let Some(stopped) = stop.get_result(conn).await.optional()? else {
+                let ended = recoveries::table.filter(own).select(Recovery::as_select());
+                return ended.first(conn).await.optional();
+            };
+            let details = json!({"recovery_id": id, "resent": stopped.resent});
+            add_history(conn, actor, webhook.id(), Action::Stopped, details).await?;
+            Ok(Some(stopped))
+        })
+        .await
+    }
+
     /// One of a webhook's recoveries.
     pub async fn recovery_find(&self, webhook: OwnWebhook, id: Uuid) -> Result<Option<Recovery>, LedgerError> {
         let query = recoveries::table
             .filter(recoveries::id.eq(id).and(recoveries::webhook_id.eq(webhook.id().as_uuid())))
             .select(Recovery::as_select());
         self.run("recovery_find", async |conn| query.first(conn).await.optional()).await
-    }
-
-    /// The webhook's recovery that is running.
-    pub async fn recovery_running(&self, webhook: OwnWebhook) -> Result<Option<Recovery>, LedgerError> {
-        let query = recoveries::table
-            .filter(recoveries::webhook_id.eq(webhook.id().as_uuid()).and(recoveries::finished_at.is_null()))
-            .select(Recovery::as_select());
-        self.run("recovery_running", async |conn| query.first(conn).await.optional()).await
     }
 }
 
@@ -241,14 +301,16 @@ impl NewRecovery {
         DeliveryId::bound_at(self.since)
     }
 
-    /// Counts the deliveries of these ids in its states and of these outcomes. Looks at `most` at most. Returns how many it
-    /// has looked at, and the count.
+    /// Counts its deliveries of these ids. Looks at `most` at most. Returns how many it has looked at, and the count.
+    ///
+    /// The statement reads the rows of each state along one index (README, a webhook's log), up to a limit: with both bounds
+    /// inside, the planner may read the range of ids, with those of every webhook, and sort it.
     async fn count(
         &self,
         conn: &mut AsyncPgConnection,
         webhook: WebhookId,
         (first, end): (Uuid, Uuid),
-        (most, outcomes): (i64, &[OutcomeClass]),
+        most: i64,
     ) -> QueryResult<(i64, i64)> {
         let count = sql(concat!(
             "SELECT count(*), count(*) FILTER (WHERE is_wanted) FROM (\n",
@@ -260,11 +322,13 @@ impl NewRecovery {
         .bind(self.first().max(first))
         .bind(end_of_ids(self.until).min(end))
         .bind(most)
-        .bind(outcomes);
+        .bind(&self.outcomes)
+        .bind(&self.event_types);
         count.value(conn).await
     }
 
-    /// Returns true if there are deliveries in its states, of whatever outcomes, and the bodies of all of them are older than is kept.
+    /// Returns true if there are deliveries in its states, of whatever outcomes and event types, and the bodies of all of them
+    /// are older than is kept.
     async fn is_expired(
         &self,
         conn: &mut AsyncPgConnection,
@@ -272,8 +336,9 @@ impl NewRecovery {
         bodies: Duration,
     ) -> QueryResult<bool> {
         let first_body = first_kept(conn, bodies).await?;
-        let (_, without) = self.count(conn, webhook, (Uuid::nil(), first_body), (1, &[])).await?;
-        Ok(without > 0 && self.count(conn, webhook, (first_body, Uuid::max()), (1, &[])).await?.1 == 0)
+        let any = Self { outcomes: Vec::new(), event_types: Vec::new(), ..self.clone() };
+        let (_, without) = any.count(conn, webhook, (Uuid::nil(), first_body), 1).await?;
+        Ok(without > 0 && any.count(conn, webhook, (first_body, Uuid::max()), 1).await?.1 == 0)
     }
 }
 
@@ -282,14 +347,26 @@ impl Recovery {
     fn details(&self) -> serde_json::Value {
         let mut details = json!({
             "recovery_id": self.id,
-            "since": time_text::written(self.since),
-            "until": self.until.and_then(time_text::written),
+            "from": time_text::written(self.since),
+            "to": self.until.and_then(time_text::written),
             "states": self.states.iter().map(|state| state.as_str()).collect::<Vec<_>>(),
         });
+        if !self.event_types.is_empty() {
+            details["event_types"] = json!(self.event_types);
+        }
         if !self.outcomes.is_empty() {
             details["outcomes"] = self.outcomes.iter().map(|class| class.as_str()).collect();
         }
         details
+    }
+
+    /// The name of its state in the API. A stopped recovery has perhaps not read all of its deliveries.
+    pub const fn state(&self) -> &'static str {
+        match (self.finished_at, self.is_stopped) {
+            (None, _) => "running",
+            (Some(_), false) => "done",
+            (Some(_), true) => "stopped",
+        }
     }
 }
 

@@ -122,7 +122,9 @@ diesel::table! {
         leased_until -> Timestamptz,
         states -> Array<Text>,
         outcomes -> Array<Text>,
+        event_types -> Array<Text>,
         until -> Nullable<Timestamptz>,
+        is_stopped -> Bool,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
-use domain::{OutcomeClass, TenantId, Timestamp};
+use domain::{EventType, OutcomeClass, TenantId, Timestamp};
 use ledger::{Actor, Ledger, NewRecovery, Recover, Recoverable, RecoverableCount, RecoverableWebhook};
 use service_kit::Settings;
 
@@ -27,6 +27,9 @@ pub(crate) struct Arguments {
     /// Deliveries whose last attempt had one of these outcomes, comma separated [default: all].
     #[arg(long, value_name = "CLASS", value_delimiter = ',', value_parser = failure)]
     outcome: Vec<OutcomeClass>,
+    /// Deliveries of events of these types, comma separated [default: all].
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    event_type: Vec<EventType>,
     /// Deliveries of this tenant [default: of all].
     #[arg(long, value_name = "UUID")]
     tenant: Option<TenantId>,
@@ -48,7 +51,7 @@ fn failure(text: &str) -> Result<OutcomeClass, String> {
 
 /// Counts the deliveries and, once the operator has confirmed, begins a recovery of each webhook.
 pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { from, to, outcome: outcomes, tenant, user, confirm } = arguments;
+    let Arguments { from, to, outcome: outcomes, event_type: event_types, tenant, user, confirm } = arguments;
     ensure!(from < to, Misuse("--from: is not before --to".to_owned()));
     let ledger = connect::ledger(settings)?;
     connect::require_schema(&ledger).await?;
@@ -58,6 +61,7 @@ pub(crate) async fn run(settings: &Settings, arguments: Arguments) -> anyhow::Re
             until: Some(to.as_datetime()),
             states: vec![Recoverable::Dropped],
             outcomes,
+            event_types,
         },
         bodies: settings.retention.kept().bodies,
         user,
@@ -99,7 +103,7 @@ impl Run {
             let count = async || self.ledger.recoverable_count(tenant, id, &self.wanted, self.bodies).await;
             let counted = steps.take("counting", count).await?;
             // Of certain outcomes there may be some beyond those that were looked at.
-            let counted = counted.filter(|counted| counted.count > 0 || !counted.is_exact);
+            let counted = counted.filter(|counted| counted.total() > 0 || !counted.is_exact);
             found.extend(counted.map(|counted| (webhook, counted)));
         }
         Ok(found)
@@ -140,7 +144,7 @@ fn describe(found: &RecoverableWebhooks, per_second: u16) -> anyhow::Result<()> 
     let mut tenants: BTreeMap<TenantId, (i64, usize)> = BTreeMap::new();
     for (webhook, counted) in found {
         let (deliveries, webhooks) = tenants.entry(webhook.tenant).or_default();
-        (*deliveries, *webhooks) = (*deliveries + counted.count, *webhooks + 1);
+        (*deliveries, *webhooks) = (*deliveries + counted.total(), *webhooks + 1);
     }
     let mut most: Vec<_> = tenants.iter().collect();
     most.sort_by_key(|(tenant, (deliveries, _))| (Reverse(*deliveries), **tenant));
@@ -150,7 +154,7 @@ fn describe(found: &RecoverableWebhooks, per_second: u16) -> anyhow::Result<()> 
     if most.len() > MAX_LISTED_TENANTS {
         output::line(format_args!("and {} tenant(s) with fewer", most.len() - MAX_LISTED_TENANTS))?;
     }
-    let counts = || found.iter().map(|(_, counted)| counted.count);
+    let counts = || found.iter().map(|(_, counted)| counted.total());
     let longest = u64::try_from(counts().max().unwrap_or_default()).unwrap_or_default();
     let takes = humantime::format_duration(Duration::from_secs(longest.div_ceil(per_second.into())));
     let at_least = if found.iter().all(|(_, counted)| counted.is_exact) { "" } else { "at least " };

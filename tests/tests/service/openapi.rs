@@ -191,6 +191,7 @@ async fn every_described_parameter_is_accepted_and_an_error_in_a_query_is_descri
         ("readStats", &format!("{path}stats/")),
         ("listNotices", &format!("{path}notices/")),
         ("listHistory", &format!("{path}history/")),
+        ("listRecoveries", &format!("{path}recover/")),
     ] {
         contract.check(id, 200, &api.get(&format!("{list}?{}", contract.query(id))).await);
         contract.check(id, 400, &api.get(&format!("{list}?limit=x")).await);

@@ -32,15 +32,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: PageReques
         WebhookFrame::Live(_) => Some(stats::of(&caller, own, range, asked.frame.now).await?),
         WebhookFrame::Deleted(_) | WebhookFrame::Expired(_) => None,
     };
-    let mut query = LogQuery {
-        state: asked.first("state").to_owned(),
-        event_type: asked.first("event_type").to_owned(),
-        from: asked.first("from").to_owned(),
-        until: asked.first("until").to_owned(),
-        cursor: asked.first("cursor").to_owned(),
-        range: asked.first("range").to_owned(),
-        faults: Vec::new(),
-    };
+    let mut query = log_query(&asked);
     let (deliveries, next) = match read_log(&query, Cursors::of(&Paths::webhook(id))) {
         Ok(Query(page, filter, cursors)) => {
             let found = caller.ledger.delivery_list(own, filter, page, SEARCH_BUDGET).await?;
@@ -54,6 +46,19 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: PageReques
     let bodies = caller.ledger.bodies_find(&deliveries).await?;
     let page = Deliveries { webhook, stats, query, deliveries, bodies, next };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
+}
+
+/// What of the log an address asks for. That of a delivery's page has it from the log that led there.
+fn log_query(asked: &PageRequest) -> LogQuery {
+    LogQuery {
+        state: asked.first("state").to_owned(),
+        event_type: asked.first("event_type").to_owned(),
+        from: asked.first("from").to_owned(),
+        until: asked.first("until").to_owned(),
+        cursor: asked.first("cursor").to_owned(),
+        range: asked.first("range").to_owned(),
+        faults: Vec::new(),
+    }
 }
 
 /// Reads the log's filter as the API does.
@@ -82,7 +87,8 @@ pub(super) async fn delivery(
     let (own, webhook) = framed(&caller, webhook).await?;
     let found = deliveries::find(&caller, own, id).await?;
     let body = found.body.map(|body| String::from_utf8_lossy(&body).into_owned());
-    let page = DeliveryDetails { webhook, delivery: found.delivery, body, attempts: found.attempts };
+    let page =
+        DeliveryDetails { webhook, delivery: found.delivery, body, attempts: found.attempts, log: log_query(&asked) };
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
@@ -111,8 +117,9 @@ pub(super) async fn resend(
     caller: Caller,
     Id(webhook): Id<WebhookId>,
     Id(id): Id<DeliveryId>,
+    asked: PageRequest,
     _: Form,
 ) -> HandlerResult {
     deliveries::resend(&caller, webhook, id).await?;
-    Ok(done(&Paths::delivery(webhook, id), Done::Resent))
+    Ok(done(&format!("{}{}", Paths::delivery(webhook, id), log_query(&asked).way_back()), Done::Resent))
 }

@@ -1,11 +1,11 @@
-//! Recoveries: the form that begins one, and the progress of one.
+//! Recoveries: the form that begins one, the list of a webhook's, the progress of one, and its stop.
 
 use std::collections::HashSet;
 
 use actix_web::http::StatusCode;
 use console::{Done, Paths, RecoverForm, RecoveryProgress, WebhookFrame};
-use domain::{DeliveryId, WebhookId};
-use ledger::{NewRecovery, Recover, Recoverable, Recovery};
+use domain::{DeliveryId, EventType, WebhookId};
+use ledger::{NewRecovery, Page, Recover, Recoverable, Recovery};
 use uuid::Uuid;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     framed, html, see_other,
 };
 use crate::{
-    http::{ApiError, Caller, Checked, HandlerResult, Id},
+    http::{ApiError, Caller, Checked, Cursors, HandlerResult, Id, cut},
     recoveries::{self, request::of_form},
     webhooks,
 };
@@ -22,9 +22,12 @@ use crate::{
 /// The maximum of characters of a time that are shown again.
 const MAX_TIME_CHARS: usize = 64;
 
+/// The maximum of recoveries on a page.
+const PAGE_RECOVERIES: u16 = 10;
+
 /// Answers with the form, and with the number of deliveries that a recovery would resend.
 pub(super) async fn form(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequest) -> HandlerResult {
-    let wanted = match asked.first("since") {
+    let wanted = match asked.first("from") {
         "" => Ok(None),
         _ => of_form(&*asked).map(Some),
     };
@@ -41,20 +44,28 @@ async fn page_of(
 ) -> Result<RecoverForm, ApiError> {
     let own = webhooks::known(caller, id).await?;
     let webhook = webhooks::find(caller, id).await?;
-    let running = caller.ledger.recovery_running(own).await?;
-    let [since, until] = ["since", "until"].map(|field| beginning(form.first(field), MAX_TIME_CHARS));
-    let states = match &*since {
+    let [from, to] = ["from", "to"].map(|field| beginning(form.first(field), MAX_TIME_CHARS));
+    let states = match &*from {
         "" => Recoverable::ALL.to_vec(),
         _ => {
             Recoverable::ALL.into_iter().filter(|state| form.all("states").any(|name| name == state.as_str())).collect()
         }
     };
-    let (count, faults) = match wanted {
-        Ok(Some(wanted)) => (Some(recoveries::count(caller, id, &wanted).await?), Vec::new()),
+    let has_type = |known: &EventType| form.all("event_types").any(|name| name == known.as_str());
+    let event_types = EventType::ALL.into_iter().filter(has_type).collect();
+    let (counted, faults) = match wanted {
+        Ok(Some(wanted)) => {
+            let counted = recoveries::count(caller, id, &wanted).await?;
+            (Some((wanted, counted)), Vec::new())
+        }
         Ok(None) => (None, Vec::new()),
         Err(violations) => (None, faults(violations)),
     };
-    Ok(RecoverForm { webhook, since, until, states, faults, count, running })
+    let cursors = Cursors::of(&Paths::of_webhook(id, "recover"));
+    let page = Page { after: cursors.read(form.first("cursor")), limit: PAGE_RECOVERIES + 1 };
+    let found = caller.ledger.recovery_list(own, page).await?;
+    let (recoveries, next) = cut(found, PAGE_RECOVERIES, cursors, |recovery| recovery.id);
+    Ok(RecoverForm { webhook, from, to, states, event_types, faults, counted, recoveries, next })
 }
 
 /// Begins a recovery, or leads to the one that is running.
@@ -79,9 +90,11 @@ pub(super) async fn begin(caller: Caller, Id(id): Id<WebhookId>, asked: PageRequ
 /// Returns true if a recovery is the one that was asked for. Another one may have been running.
 fn is_of(recovery: &Recovery, wanted: &NewRecovery) -> bool {
     let states = |states: &[Recoverable]| states.iter().copied().collect::<HashSet<_>>();
+    let types = |types: &[EventType]| types.iter().copied().collect::<HashSet<_>>();
     (recovery.since, recovery.until) == (wanted.since, wanted.until)
         && states(&recovery.states) == states(&wanted.states)
         && recovery.outcomes == wanted.outcomes
+        && types(&recovery.event_types) == types(&wanted.event_types)
 }
 
 /// Answers with the progress of a recovery.
@@ -93,16 +106,22 @@ pub(super) async fn progress(
 ) -> HandlerResult {
     let (own, frame) = framed(&caller, webhook).await?;
     let recovery = caller.ledger.recovery_find(own, id).await?.ok_or(ApiError::NotFound)?;
-    // A page that is refreshed every few seconds does not look at an attempt of each delivery.
-    let is_of_all_outcomes = recovery.outcomes.is_empty();
-    let (states, outcomes) = (recovery.states.clone(), recovery.outcomes.clone());
+    // A page that is refreshed every few seconds looks up no delivery.
+    let is_of_all = recovery.outcomes.is_empty() && recovery.event_types.is_empty();
+    let states = recovery.states.clone();
     // Deliveries that the recovery has passed, or that came after its request, may be dropped again: it does not resend them.
     let since = DeliveryId::from(recovery.cursor).occurred_at().max(recovery.since);
     let until = recovery.until.map_or(recovery.created_at, |until| until.min(recovery.created_at));
-    let rest = NewRecovery { since, until: Some(until), states, outcomes };
+    let rest = NewRecovery { since, until: Some(until), states, outcomes: Vec::new(), event_types: Vec::new() };
     let left = match (&frame, recovery.finished_at) {
-        (WebhookFrame::Live(_), None) if is_of_all_outcomes => Some(recoveries::count(&caller, webhook, &rest).await?),
+        (WebhookFrame::Live(_), None) if is_of_all => Some(recoveries::count(&caller, webhook, &rest).await?),
         _ => None,
     };
     Ok(html(StatusCode::OK, RecoveryProgress { webhook: frame, recovery, left }.render(&asked.frame)))
+}
+
+/// Stops a recovery, and leads to its page.
+pub(super) async fn stop(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<Uuid>, _: Form) -> HandlerResult {
+    recoveries::stop(&caller, webhook, id).await?;
+    Ok(see_other(&Paths::recovery(webhook, id)))
 }

@@ -27,23 +27,26 @@ function localize(root) {
   }
 }
 
-// Says in which zone times are, and what a time in UTC is there.
-function nameZone() {
-  if (zone === "UTC") return;
-  const place = document.getElementById("zone");
-  if (place) place.textContent = `Times are in your browser's zone, ${zone.replaceAll("_", " ")}. Fields take UTC.`;
-  for (const input of document.querySelectorAll('input[type="datetime-local"]')) {
-    const local = document.createElement("span");
-    local.className = "local";
-    const show = () => {
-      const moment = new Date(`${input.value}Z`);
-      local.textContent = Number.isNaN(moment.getTime()) ? "" : `your time: ${formats.full.format(moment)}`;
-    };
-    show();
-    input.addEventListener("input", show);
-    input.after(local);
+// Names the zone, and has fields take times in it. The service is sent UTC.
+function useZone() {
+  const filledIn = (root) => [...root.querySelectorAll('input[type="datetime-local"]')].filter((input) => input.value);
+  const written = (time) => new Date(time).toISOString().slice(0, 19);
+  for (const place of document.querySelectorAll(".zone")) place.textContent = zone.replaceAll("_", " ");
+  for (const input of filledIn(document)) {
+    const moment = new Date(`${input.value}Z`);
+    input.value = written(moment - moment.getTimezoneOffset() * 60000);
   }
+  document.addEventListener("formdata", ({ target, formData }) => {
+    for (const { name, value } of filledIn(target)) formData.set(name, written(value));
+  });
 }
+
+// Whoever leaves a secret that was not copied is asked once.
+const secret = document.getElementById("secret");
+const ask = (event) => { event.preventDefault(); release(); };
+const release = () => removeEventListener("beforeunload", ask);
+if (secret) addEventListener("beforeunload", ask);
+addEventListener("copy", () => { if (secret && getSelection().containsNode(secret, true)) release(); });
 
 // Copies the text of an element.
 function prepareCopies(root) {
@@ -55,6 +58,7 @@ function prepareCopies(root) {
       try {
         await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
         button.textContent = "Copied";
+        release();
       } catch {
         button.textContent = "Not allowed: select and copy it";
       }
@@ -95,9 +99,6 @@ function isInUse(element) {
 // announced, so nothing jumps.
 function refresh(page) {
   let isWhole = true;
-  // The session may have changed its organization.
-  const organization = page.getElementById("organization");
-  if (organization) document.getElementById("organization")?.replaceWith(document.adoptNode(organization));
   for (const old of document.querySelectorAll("[data-live][id]")) {
     const fresh = page.getElementById(old.id);
     if (!fresh) {
@@ -157,8 +158,8 @@ function say(reason) {
 
 async function follow() {
   const isUnused = Date.now() - used > UNUSED;
-  if (isUnused && document.querySelector("[data-live]")) say("unused");
-  if (!isUnused && !document.hidden && document.querySelector("[data-live]")) {
+  if (isUnused && document.querySelector("main [data-live]")) say("unused");
+  if (!isUnused && !document.hidden && document.querySelector("main [data-live]")) {
     try {
       const source = document.querySelector("[data-live-from]");
       const address = source?.dataset.liveFrom ?? location.href.split("#")[0];
@@ -235,7 +236,7 @@ if (address.searchParams.has("done")) {
   history.replaceState(null, "", address);
 }
 localize(document);
-nameZone();
+useZone();
 prepareCopies(document);
 prepareForms();
 setTimeout(follow, EVERY);

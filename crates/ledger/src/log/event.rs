@@ -56,6 +56,8 @@ pub struct EventAtWebhook {
     pub name: String,
     /// Whether it is deleted.
     pub is_deleted: bool,
+    /// Whether nothing is sent until it is active again.
+    pub is_paused: bool,
     /// Its delivery, or why there is none.
     pub delivery: Result<Delivery, Absence>,
 }
@@ -106,6 +108,7 @@ struct WebhookRow {
     id: Uuid,
     name: String,
     events: Vec<String>,
+    is_active: bool,
     created_at: OffsetDateTime,
     deleted_at: Option<OffsetDateTime>,
 }
@@ -210,6 +213,7 @@ impl EventRow {
                 webhook: row.id.into(),
                 name: row.name.clone(),
                 is_deleted,
+                is_paused: !row.is_active && !is_deleted,
                 delivery: delivery.ok_or_else(|| absence(row)),
             }
         };
@@ -247,6 +251,7 @@ mod tests {
             name: String::new(),
             events: subscribed.clone(),
             created_at: received_at - hour,
+            is_active: true,
             deleted_at: None,
         };
         let late = || WebhookRow { created_at: received_at + hour, ..plain() };

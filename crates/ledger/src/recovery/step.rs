@@ -33,10 +33,11 @@ struct LeasedRecovery {
     cursor: Uuid,
     states: Vec<String>,
     outcomes: Vec<String>,
+    event_types: Vec<String>,
     until: Option<OffsetDateTime>,
 }
 
-rows! { LeasedRecovery { id, tenant_id, webhook_id, created_at, cursor, states, outcomes, until } }
+rows! { LeasedRecovery { id, tenant_id, webhook_id, created_at, cursor, states, outcomes, event_types, until } }
 
 /// Deliveries that a step looks at for each one that it may begin. Those made after the request are left out, and may
 /// come as fast as a recovery goes on: it has to be faster to come to its end.
@@ -69,7 +70,8 @@ impl Ledger {
     ) -> Result<Option<TaskStep>, LedgerError> {
         let lease = sql(format!(
             "UPDATE recoveries AS r SET leased_until = now() + {STEP_LEASE} FROM ({FIND_NEXT}) AS next WHERE r.id = next.id \
-             RETURNING r.id, next.tenant_id, r.webhook_id, r.created_at, r.cursor, r.states, r.outcomes, r.until"
+             RETURNING r.id, next.tenant_id, r.webhook_id, r.created_at, r.cursor, r.states, r.outcomes, r.event_types, \
+                       r.until"
         ))
         .bind(last_tenant.map_or(Uuid::nil(), TenantId::as_uuid));
         let leased: Option<LeasedRecovery> =
@@ -116,23 +118,26 @@ impl Ledger {
 }
 
 impl LeasedRecovery {
-    /// Returns true if the recovery still runs. A deletion of its webhook ends it, and waits until this transaction ends.
+    /// Returns true if the recovery still runs. A stop, or a deletion of its webhook, ends it, and waits until this
+    /// transaction ends.
     async fn is_running(&self, conn: &mut AsyncPgConnection) -> QueryResult<bool> {
         let running = recoveries::table.find(self.id).filter(recoveries::finished_at.is_null());
         let id: Option<Uuid> = running.select(recoveries::id).for_update().first(conn).await.optional()?;
         Ok(id.is_some())
     }
 
-    /// The next deliveries to look at in the order of their ids, from `first` on, and whether each is wanted by its outcome.
+    /// The next deliveries to look at in the order of their ids, from `first` on, and whether each is wanted by its outcome and
+    /// event type.
     async fn candidates(&self, conn: &mut AsyncPgConnection, first: Uuid, most: u16) -> QueryResult<Vec<(Uuid, bool)>> {
         // No delivery's id is the bound of its millisecond, so `first` itself need not be included.
-        sql(concat!(include_str!("find_recoverable.sql"), " ORDER BY found.delivery_id LIMIT $5"))
+        sql(concat!(include_str!("find_recoverable.sql"), " ORDER BY found.id LIMIT $5"))
             .bind(self.webhook_id)
             .bind(&self.states)
             .bind(self.cursor.max(first))
             .bind(end_of_ids(self.until))
             .bind(i64::from(most))
             .bind(&self.outcomes)
+            .bind(&self.event_types)
             .values(conn)
             .await
     }

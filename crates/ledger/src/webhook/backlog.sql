@@ -1,12 +1,14 @@
--- How many deliveries of each webhook in $1 wait, were dropped and were skipped, each up to $2. One that waits for its
+-- How many deliveries of each webhook in $1 wait, were dropped and were skipped, each up to $2, and its running recovery. One that waits for its
 -- retry may also be held, and counts once. A webhook's rows are read along one index (README, a webhook's log).
 -- Of the held ones twice as many are read: if more than half of these wait for their retry, that count is full anyway.
 SELECT
     w.id AS webhook_id, least(retrying.count + held.count, $2) AS waiting,
     dropped.count AS dropped, skipped.count AS skipped, retrying.next_attempt_at,
     EXISTS (SELECT FROM cancellations AS t WHERE t.webhook_id = w.id) AS is_cancelling,
-    EXISTS (SELECT FROM held_webhooks AS h WHERE h.webhook_id = w.id) AS is_queued
+    EXISTS (SELECT FROM held_webhooks AS h WHERE h.webhook_id = w.id) AS is_queued,
+    r.id AS recovery, coalesce(r.resent, 0) AS recovered
 FROM unnest($1) AS w(id)
+LEFT JOIN recoveries AS r ON r.webhook_id = w.id AND r.finished_at IS NULL
 CROSS JOIN LATERAL (
     SELECT count(*), min(next_attempt_at) AS next_attempt_at FROM (
         SELECT next_attempt_at FROM unsuccessful_deliveries

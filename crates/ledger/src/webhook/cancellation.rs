@@ -29,9 +29,9 @@ use crate::{
 const MAX_READ: usize = 10_000;
 const MAX_CANCELLED: usize = 1_000;
 
-/// Ends the running recovery of webhook `$1`, if there is one. A step under way is waited for.
-pub(crate) const END_RECOVERIES: &str =
-    "UPDATE recoveries SET finished_at = now() WHERE webhook_id = $1 AND finished_at IS NULL";
+/// Stops the running recovery of webhook `$1`, if there is one. A step under way is waited for.
+pub(crate) const STOP_RECOVERIES: &str =
+    "UPDATE recoveries SET finished_at = now(), is_stopped = true WHERE webhook_id = $1 AND finished_at IS NULL";
 // A webhook's log is read as the README says of it.
 const FIND_WAITING: &str = "SELECT id, state IN ('pending', 'retrying') AND ($4 IS NULL OR created_at <= $4) AS waits \
      FROM deliveries WHERE webhook_id = ANY (ARRAY[$1]) AND id > $2 ORDER BY webhook_id, id LIMIT $3";
@@ -43,7 +43,7 @@ const ADVANCE_CANCELLATION: &str = "UPDATE cancellations SET cursor = $2, leased
      WHERE webhook_id = $1";
 
 impl Ledger {
-    /// Has [`Ledger::cancellation_step`] cancel the webhook's deliveries that wait and were made before this request. Ends
+    /// Has [`Ledger::cancellation_step`] cancel the webhook's deliveries that wait and were made before this request. Stops
     /// its running recovery. A cancellation that is under way begins anew, and includes what was made since its own request.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Ledger {
             if locked.is_none() {
                 return Ok(Err(Refusal::NotFound));
             }
-            sql(END_RECOVERIES).bind(id).execute(conn).await?;
+            sql(STOP_RECOVERIES).bind(id).execute(conn).await?;
             let until = now(conn).await?;
             begin_cancellation(conn, id, Some(until)).await?;
             add_history(conn, actor, webhook, Action::Cancelled, json!({})).await?;

@@ -16,7 +16,7 @@ use crate::{
     tables::webhooks,
     webhook::{
         Webhook,
-        cancellation::{END_RECOVERIES, begin_cancellation},
+        cancellation::{STOP_RECOVERIES, begin_cancellation},
         headers::{NewHeaders, WebhookHeaders},
         of,
         settings::WebhookSettings,
@@ -89,7 +89,7 @@ impl Ledger {
             }
             let gone = (webhooks::deleted_at.eq(diesel::dsl::now), webhooks::is_active.eq(false));
             diesel::update(one).set(gone).execute(conn).await?;
-            sql(END_RECOVERIES).bind(id.as_uuid()).execute(conn).await?;
+            sql(STOP_RECOVERIES).bind(id.as_uuid()).execute(conn).await?;
             begin_cancellation(conn, id.as_uuid(), None).await?;
             add_history(conn, actor, id, Action::Deleted, json!({"name": name, "url": url})).await?;
             add_notice(conn, actor, id, NoticeType::Deleted, &[]).await?;

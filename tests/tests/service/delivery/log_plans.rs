@@ -54,17 +54,22 @@ async fn fill(system: &System, tenant: Uuid, large: &str) {
              SELECT {ID}, '{tenant}', {of}, 'somebody', 'tested', '{{}}' {rows}"
         ),
         format!(
+            "INSERT INTO recoveries (id, webhook_id, since, cursor, finished_at) \
+             SELECT {ID}, {of}, now(), '{}', now() {rows}",
+            Uuid::nil()
+        ),
+        format!(
             "INSERT INTO notices (id, tenant_id, webhook_id, webhook_name, notice_type, details, leased_until) \
              SELECT {ID}, '{tenant}', {of}, 'A test', 'webhook.changed', '{{}}', NULL {rows}"
         ),
     ] {
         session.rows(&fill).await;
     }
-    for table in ["deliveries", "unsuccessful_deliveries", "history", "notices"] {
+    for table in ["deliveries", "unsuccessful_deliveries", "history", "notices", "recoveries"] {
         session.rows(&format!("ANALYZE {table}")).await;
     }
     let many = "UPDATE pg_class SET reltuples = reltuples * {} WHERE reltuples > 0 AND relkind IN ('r', 'i') \
-                AND relname ~ '^(deliveries|unsuccessful_deliveries|history|notices)'";
+                AND relname ~ '^(deliveries|unsuccessful_deliveries|history|notices|recoveries)'";
     session.rows(&many.replace("{}", &GROWTH_FACTOR.to_string())).await;
 }
 
@@ -81,6 +86,9 @@ fn parameters(text: &str) -> Vec<(&'static str, &'static str)> {
         ("LIMIT ", NUMBER),
         ("delivery_id AS id, ", WORDS),
         ("ARRAY[", ID),
+        ("w.id = ANY (", IDS),
+        ("found.id, (", WORDS),
+        ("AND (", WORDS),
         ("state = ANY (", WORDS),
         ("state = ", WORD),
         ("event_type = ", WORD),
@@ -115,7 +123,7 @@ async fn plan(system: &System, call: impl AsyncFnOnce(&Ledger)) -> String {
     );
     let text: String = system.sql(&last).await[0].get(0);
     // Comments name parameters too.
-    let text = text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+    let text = text.lines().filter_map(|line| line.split("--").next()).collect::<Vec<_>>().join("\n");
     drop(ledger);
     let session = Session::open(&system.database_url).await;
     for (setting, value) in SESSION {
@@ -167,10 +175,20 @@ async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_ma
         assert_eq!(ledger.notice_list(tenant.into(), id, page).await.unwrap().unwrap().len(), 50);
     };
     plans.push(plan(&system, notices).await);
+    let recoveries = async |ledger: &Ledger| {
+        let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
+        assert_eq!(ledger.recovery_list(own, page).await.unwrap().len(), 50);
+    };
+    plans.push(plan(&system, recoveries).await);
+    let latest = async |ledger: &Ledger| {
+        assert!(ledger.webhook_find(tenant.into(), id).await.unwrap().unwrap().latest.is_some());
+    };
+    plans.push(plan(&system, latest).await);
     let recoverable = async |ledger: &Ledger| {
         let (since, day) = (OffsetDateTime::now_utc() - Duration::from_secs(86_400), Duration::from_secs(86_400));
         let states = vec![Recoverable::Dropped];
-        let wanted = NewRecovery { since, until: None, states, outcomes: Vec::new() };
+        let event_types = vec![EventType::QuoteAccepted];
+        let wanted = NewRecovery { since, until: None, states, outcomes: Vec::new(), event_types };
         ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
     };
     plans.push(plan(&system, recoverable).await);

@@ -272,7 +272,7 @@ async fn what_a_few_failing_webhooks_have_in_great_numbers_is_not_read_for_other
         let (id, day) = (id.parse::<Uuid>().unwrap().into(), Duration::from_secs(86_400));
         let since = OffsetDateTime::now_utc() - day;
         let states = vec![Recoverable::Dropped];
-        let wanted = NewRecovery { since, until: None, states, outcomes: Vec::new() };
+        let wanted = NewRecovery { since, until: None, states, outcomes: Vec::new(), event_types: Vec::new() };
         reads(&system, async |ledger| {
             ledger.recoverable_count(tenant.into(), id, &wanted, day).await.unwrap().unwrap();
         })

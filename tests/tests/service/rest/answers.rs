@@ -77,7 +77,7 @@ async fn of_deliveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
 
 async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mut Snapshots) {
     history::dropped(system, TENANT, webhook, 3).await;
-    let since = json!({"since": "2020-01-01T00:00:00Z"});
+    let since = json!({"from": "2020-01-01T00:00:00Z"});
     let running = api.recover(webhook, &since).await;
     snapshots.compare("recoverDeliveries", &running);
     let path = running.header("location").unwrap();
@@ -87,6 +87,8 @@ async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
     })
     .await;
     snapshots.compare("readRecovery", &done);
+    snapshots.compare("stopRecovery", &api.delete(path).await);
+    snapshots.compare("listRecoveries", &api.get(&format!("{LIST}{webhook}/recover/")).await);
     for (operation, call) in
         [("readStats", "stats/?step=day"), ("listNotices", "notices/"), ("listHistory", "history/")]
     {

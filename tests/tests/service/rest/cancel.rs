@@ -89,12 +89,12 @@ async fn what_waits_is_cancelled_in_steps_and_what_was_made_later_stays() {
 
 /// Both would be cancelled by the next steps.
 async fn refuses_what_it_would_cancel(api: &Api, webhook: &str) {
-    let since = json!({"since": "2026-01-01T00:00:00Z"});
+    let since = json!({"from": "2026-01-01T00:00:00Z"});
     let dropped = api.log(webhook, "state=dropped&limit=1").await["data"][0].clone();
     for refused in [api.resend(webhook, &dropped).await, api.recover(webhook, &since).await] {
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("cancelling")), "{}", refused.text);
     }
-    let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
+    let count = json!({"from": "2026-01-01T00:00:00Z", "count_only": true});
     assert_eq!(api.recover(webhook, &count).await.json()["count"], 3);
 }
 
@@ -131,13 +131,13 @@ async fn a_second_request_begins_a_cancellation_anew_and_a_deletion_meanwhile_ca
 async fn a_cancellation_ends_the_running_recovery() {
     let system = TestSystem::serving(Options::with([("API__RECOVER_PER_SECOND", "4")]), [Service::Api]).await;
     let (tenant, api, webhook) = history::webhook(&system, 500, "'dropped'").await;
-    let since = json!({"since": "2026-01-01T00:00:00Z"});
+    let since = json!({"from": "2026-01-01T00:00:00Z"});
     let begun = api.recover(&webhook, &since).await;
     let location = begun.header("location").unwrap();
     until("a step is taken", SOON, || async { api.get(location).await.json()["resent"].as_i64() > Some(0) }).await;
     cancel(&api, &webhook).await;
     let ended = api.get(location).await.json();
-    assert_eq!(ended["state"], "done");
+    assert_eq!(ended["state"], "stopped");
     tasks_end(&system, tenant).await;
     assert_eq!(in_state(&system, tenant, "pending").await, 0);
     assert_eq!(Some(in_state(&system, tenant, "cancelled").await), ended["resent"].as_i64());

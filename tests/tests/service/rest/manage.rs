@@ -126,7 +126,7 @@ async fn deletion_cancels_what_waits_and_leaves_the_history() {
     assert_eq!(api.delete(&path).await.status, 404);
     assert_eq!(api.patch(&path, &json!({"is_active": true})).await.status, 404);
     assert_eq!(api.ask(&format!("{path}test/")).await.status, 404);
-    assert_eq!(api.post(&format!("{path}recover/"), &json!({"since": "2026-01-01T00:00:00Z"})).await.status, 404);
+    assert_eq!(api.post(&format!("{path}recover/"), &json!({"from": "2026-01-01T00:00:00Z"})).await.status, 404);
     let id = waiting["id"].as_str().unwrap();
     assert_eq!(api.ask(&format!("{path}deliveries/{id}/resend/")).await.status, 404);
     assert_eq!(api.get("/api/v1/webhooks/").await.json()["data"], json!([]));

@@ -50,6 +50,7 @@ async fn every_problem_document_is_as_its_snapshot_says() {
         bodies,
         states,
         of_a_database_that_waits(&system, &api).await,
+        of_repetitions(&system).await,
         of_another_api(&system).await,
     ];
     let mut snapshots = Snapshots::of("problems");
@@ -100,6 +101,25 @@ async fn of_requests(api: &Api) -> Problems {
         ("changeWebhook", "headers_required", api.patch(&made, &json!({"url": "https://b.example/"})).await),
         ("listWebhooks", "invalid_parameters", api.get(&with("limit=0&page=2")).await),
         ("listWebhooks", "query_too_long", api.get(&with(&"a".repeat(4097))).await),
+    ]
+}
+
+async fn of_repetitions(system: &System) -> Problems {
+    let tenant = Uuid::new_v4();
+    let [api, other] = [system.admin(tenant).await, system.admin(Uuid::new_v4()).await];
+    let mut new = registration();
+    new["external_id"] = json!("erp");
+    let register = async |key: &str| api.send("POST", LIST, &[JSON, ("idempotency-key", key)], new.to_string()).await;
+    assert_eq!(register("one").await.status, 201);
+    // A tenant may have one webhook here.
+    let second = other.create(URL, QUOTES).await.id;
+    system.sql(&format!("UPDATE webhooks SET tenant_id = '{tenant}' WHERE id = '{second}'")).await;
+    let second = format!("{LIST}{second}/");
+    vec![
+        ("createWebhook", "registered_before", register("one").await),
+        ("createWebhook", "invalid_headers", register("").await),
+        ("changeWebhook", "external_id_taken", api.patch(&second, &json!({"external_id": "erp"})).await),
+        ("changeWebhook", "changed_meanwhile", api.send("PATCH", &second, &[JSON, ("if-match", "\"x\"")], "{}").await),
     ]
 }
 
@@ -183,7 +203,7 @@ async fn of_states(system: &System) -> Problems {
     let running = "INSERT INTO recoveries (id, webhook_id, since, states, cursor, leased_until)";
     let id = Uuid::now_v7();
     system.sql(&format!("{running} VALUES ('{id}', '{recovered}', now(), '{{dropped}}', '{id}', 'infinity')")).await;
-    let recover = json!({"since": "2026-01-01T00:00:00Z"});
+    let recover = json!({"from": "2026-01-01T00:00:00Z"});
     assert_eq!(paused.patch(&webhook, &json!({"is_active": false})).await.status, 200);
     let keyed = admin().await;
     for _ in 0..ledger::ApiKey::MAX_PER_TENANT {

@@ -13,6 +13,7 @@ use end_to_end::{
     wait::{SOON, until},
 };
 use futures_util::future::join_all;
+use ledger::Actor;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
@@ -21,7 +22,7 @@ use crate::rest::end_waiting_sessions;
 
 pub(crate) fn ago(time: Duration) -> Value {
     let moment = OffsetDateTime::now_utc() - time;
-    json!({"since": moment.format(&Rfc3339).expect("it can be written")})
+    json!({"from": moment.format(&Rfc3339).expect("it can be written")})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +48,7 @@ async fn what_is_made_after_the_request_does_not_keep_a_recovery_from_its_end() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends() {
+async fn states_and_period_are_chosen_and_a_count_says_how_many_a_recovery_sends() {
     // Ten deliveries in a step.
     let options = Options::with([("API__RECOVER_PER_SECOND", "40")]);
     let system = TestSystem::running(options).await;
@@ -58,37 +59,45 @@ async fn states_and_span_are_chosen_and_a_count_says_how_many_a_recovery_sends()
     history::made(&system, tenant, &webhook, 60, states).await;
     let log = api.log(&webhook, "limit=200").await;
     // Thirty deliveries: the end of the span is not part of it.
-    let (since, until) = (&log["data"][39]["occurred_at"], &log["data"][9]["occurred_at"]);
-    let skipped = json!({"from": since, "until": until, "states": ["skipped"]});
-    let all = json!({"since": since, "states": ["skipped", "dropped"]});
+    let (from, to) = (&log["data"][39]["occurred_at"], &log["data"][9]["occurred_at"]);
+    let skipped = json!({"from": from, "to": to, "states": ["skipped"]});
+    let all = json!({"from": from, "states": ["skipped", "dropped"]});
     let count = async |wanted: &Value| {
         let mut wanted = wanted.clone();
         wanted["count_only"] = json!(true);
         let answer = api.recover(&webhook, &wanted).await;
         assert_eq!((answer.status, &answer.json()["is_exact"]), (200, &json!(true)), "{}", answer.text);
-        answer.json()["count"].clone()
+        let counted = answer.json();
+        let [count, dropped, skipped] = ["count", "dropped", "skipped"].map(|name| counted[name].as_u64().unwrap());
+        assert_eq!(count, dropped + skipped);
+        (dropped, skipped)
     };
-    for (wanted, expected) in
-        [(&skipped, 10), (&all, 27), (&json!({"since": since}), 13), (&json!({"since": since, "until": until}), 10)]
-    {
+    for (wanted, expected) in [
+        (&skipped, (0, 10)),
+        (&all, (13, 14)),
+        (&json!({"since": from}), (13, 0)),
+        (&json!({"since": from, "until": to}), (10, 0)),
+    ] {
         assert_eq!(count(wanted).await, expected, "{wanted}");
     }
     assert_eq!(system.count("SELECT count(*) FROM recoveries").await, 0, "a count begins nothing");
     assert_eq!(system.count("SELECT count(*) FROM history WHERE action = 'recovered'").await, 0);
 
     for (wanted, resent) in [(&skipped, 10), (&all, 17)] {
-        assert_eq!(count(wanted).await, resent);
+        let (dropped, skipped) = count(wanted).await;
+        assert_eq!(dropped + skipped, resent);
         let begun = api.recover(&webhook, wanted).await;
         assert_eq!(begun.json()["states"], wanted["states"]);
         let recovery = api.recovered(begun.header("location").unwrap()).await;
-        let ends = (&recovery["since"], &recovery["until"], &recovery["resent"]);
-        assert_eq!(ends, (since, &wanted["until"], &json!(resent)), "{wanted}");
-        assert_eq!(count(wanted).await, 0);
+        let ends = (&recovery["from"], &recovery["to"], &recovery["resent"]);
+        assert_eq!(ends, (from, &wanted["to"], &json!(resent)), "{wanted}");
+        assert_eq!(count(wanted).await, (0, 0));
         let entry = system
             .sql("SELECT user_id, details::text FROM history WHERE action = 'recovered' ORDER BY id DESC LIMIT 1")
             .await;
         let details: Value = serde_json::from_str(entry[0].get(1)).unwrap();
-        let expected = json!({"recovery_id": recovery["id"], "since": since, "until": wanted["until"], "states": wanted["states"]});
+        let expected =
+            json!({"recovery_id": recovery["id"], "from": from, "to": wanted["to"], "states": wanted["states"]});
         assert_eq!((entry[0].get::<_, &str>(0), details), ("somebody", expected));
     }
     receiver.wait_for(27, SOON).await;
@@ -120,22 +129,118 @@ async fn a_count_stops_at_a_hundred_thousand_and_leaves_out_what_is_too_old() {
                 .await;
     };
     let count = async || {
-        let wanted = json!({"since": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
+        let wanted = json!({"from": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
         api.recover(&webhook, &wanted).await.json()
     };
     add(7, "dropped", "interval '40 days'").await;
     add(3, "skipped", "interval '1 second'").await;
-    assert_eq!(count().await, json!({"count": 3, "is_exact": true}));
-    add(99_997, "dropped", "i * interval '1 second'").await;
-    assert_eq!(count().await, json!({"count": 100_000, "is_exact": true}));
-    add(4, "dropped", "interval '1 second'").await;
-    assert_eq!(count().await, json!({"count": 100_000, "is_exact": false}));
+    let counted = |dropped: u64, is_exact: bool| json!({"count": dropped + 3, "dropped": dropped, "skipped": 3, "is_exact": is_exact});
+    assert_eq!(count().await, counted(0, true));
+    add(100_000, "dropped", "i * interval '1 second'").await;
+    assert_eq!(count().await, counted(100_000, true));
+    add(1, "dropped", "interval '1 second'").await;
+    assert_eq!(count().await, counted(100_000, false));
     // None of those that were looked at had this outcome. The recovery looks at the others.
     let span = ["recover", "--from", "2020-01-01T00:00:00Z", "--to", "2100-01-01T00:00:00Z"];
     let of_outcome = [&span[..], &["--outcome", "dns", "--yes"]].concat();
     let Ran { code, out, err } = commands::webhookctl(&system.variables, &of_outcome).await;
     assert!(code == 0 && out.contains("\nat least 0 deliveries of 1 webhook(s) of 1 tenant(s)"), "{out}{err}");
     assert!(out.contains("recoveries begun: 1."), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn event_types_are_chosen_and_counted() {
+    let system = TestSystem::running(Options::default()).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::made(&system, tenant, &webhook, 12, "CASE i % 2 WHEN 0 THEN 'dropped' ELSE 'skipped' END").await;
+    let number = "row_number() OVER (ORDER BY id DESC) AS i";
+    let change = format!(
+        "UPDATE deliveries AS d SET event_type = CASE n.i % 3 WHEN 0 THEN 'quote.accepted' ELSE 'quote.cancelled' END \
+         FROM (SELECT id, {number} FROM deliveries) AS n WHERE n.id = d.id AND n.i % 3 < 2"
+    );
+    system.sql(&change).await;
+    system.sql("UPDATE events AS e SET event_type = d.event_type FROM deliveries AS d WHERE d.event_id = e.id").await;
+    let wanted = |types: &[&str], count_only: bool| {
+        let states = ["dropped", "skipped"];
+        json!({"from": "2020-01-01T00:00:00Z", "states": states, "event_types": types, "count_only": count_only})
+    };
+    for (types, dropped, skipped) in [
+        (&["quote.accepted"][..], 2, 2),
+        (&["quote.accepted", "quote.cancelled"], 4, 4),
+        (&["return_note.created"], 0, 0),
+    ] {
+        let counted = api.recover(&webhook, &wanted(types, true)).await.json();
+        let expected = json!({"count": dropped + skipped, "dropped": dropped, "skipped": skipped, "is_exact": true});
+        assert_eq!(counted, expected, "{types:?}");
+    }
+    let begun = api.recover(&webhook, &wanted(&["quote.accepted"], false)).await;
+    let recovery = api.recovered(begun.header("location").unwrap()).await;
+    assert_eq!((&recovery["event_types"], &recovery["resent"]), (&json!(["quote.accepted"]), &json!(4)));
+    let entry = api.get(&format!("/api/v1/webhooks/{webhook}/history/?limit=1")).await.json();
+    assert_eq!(entry["data"][0]["details"]["event_types"], json!(["quote.accepted"]), "{entry}");
+    let received = receiver.wait_for(4, SOON).await;
+    assert!(received.iter().all(|one| one.header("x-service-event") == Some("quote.accepted")));
+    system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded'", 4, SOON).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_recovery_ends_after_its_step_and_the_next_one_sends_the_rest() {
+    // Five deliveries in a step.
+    let options = Options::with([("API__RECOVER_PER_SECOND", "20")]);
+    let system = TestSystem::running(options).await;
+    let Subscriber { tenant, api, receiver, webhook, .. } = system.subscriber(always(200)).await;
+    history::dropped(&system, tenant, &webhook, 200).await;
+    let begun = api.recover(&webhook, &ago(Duration::HOUR)).await;
+    let location = begun.header("location").unwrap();
+    until("a step is taken", SOON, || async { api.get(location).await.json()["resent"].as_u64() >= Some(5) }).await;
+    let stopped = api.delete(location).await;
+    let recovery = stopped.json();
+    assert_eq!((stopped.status, &recovery["state"]), (200, &json!("stopped")), "{}", stopped.text);
+    let resent = recovery["resent"].as_u64().unwrap();
+    assert!(resent < 200 && recovery["finished_at"].is_string(), "{recovery}");
+    assert_eq!(api.delete(location).await.json(), recovery, "a second stop changes nothing");
+    let history = api.get(&format!("/api/v1/webhooks/{webhook}/history/")).await.json();
+    let actions: Vec<_> = history["data"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["stopped", "recovered", "created"]);
+    let details = json!({"recovery_id": recovery["id"], "resent": resent});
+    assert_eq!(history["data"][0]["details"], details);
+    // What it has sent arrives, and the others wait for another one.
+    receiver.wait_for(resent.try_into().unwrap(), SOON).await;
+    let next = api.recover(&webhook, &ago(Duration::HOUR)).await;
+    assert_eq!(next.status, 202, "{}", next.text);
+    let done = api.recovered(next.header("location").unwrap()).await;
+    assert_eq!((&done["resent"], api.get(location).await.json()), (&json!(200 - resent), recovery));
+    let done_stays = api.delete(next.header("location").unwrap()).await.json();
+    assert_eq!(done_stays, done, "one that is done cannot be stopped");
+    // The list has both, newest first, in pages.
+    let listed = api.whole(&format!("/api/v1/webhooks/{webhook}/recover/"), "limit=1").await;
+    assert_eq!(listed.len(), 2);
+    assert_eq!((&listed[0], &listed[1]["state"]), (&done, &json!("stopped")));
+    receiver.wait_for(200, SOON).await;
+}
+
+/// A step has locked the recovery's row until its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_waits_for_the_step_under_way() {
+    let system = TestSystem::prepared(Options::default()).await;
+    let tenant = Uuid::new_v4();
+    let webhook = history::webhook_row(&system, tenant, 3, "'dropped'").await;
+    let ledger = system.ledger_as("stop", 1);
+    let own = ledger.webhook_known(tenant.into(), webhook.into()).await.unwrap().unwrap();
+    let actor = Actor { tenant: tenant.into(), user: "somebody".to_owned() };
+    let (id, columns) = (Uuid::now_v7(), "id, webhook_id, since, cursor");
+    let begin = format!("'{id}', '{webhook}', now() - interval '1 hour', '{}'", Uuid::nil());
+    system.sql(&format!("INSERT INTO recoveries ({columns}) VALUES ({begin})")).await;
+    let step = system.database_session("BEGIN; UPDATE recoveries SET resent = resent + 1").await;
+    let end = async {
+        system.wait_for_locked_out(1).await;
+        step.batch_execute("COMMIT").await.unwrap();
+    };
+    let (stopped, ()) = tokio::join!(ledger.recovery_stop(&actor, own, id), end);
+    let stopped = stopped.unwrap().unwrap();
+    assert_eq!((stopped.resent, stopped.state()), (1, "stopped"));
+    let (pause, keep) = (std::time::Duration::ZERO, std::time::Duration::from_secs(30 * 86_400));
+    assert!(ledger.recovery_step(1, pause, keep, &mut None).await.unwrap().is_none(), "no further step");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,12 +254,12 @@ async fn a_recovery_beside_a_running_one_is_refused_and_led_to_it() {
     let (begun, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 202);
     let [begun] = &*begun else { panic!("{begun:?}") };
     let location = begun.header("location").unwrap();
-    let other = api.recover(&webhook, &json!({"since": "2026-01-01T00:00:00Z", "states": ["skipped"]})).await;
+    let other = api.recover(&webhook, &json!({"from": "2026-01-01T00:00:00Z", "states": ["skipped"]})).await;
     for refused in refused.iter().chain([&other]) {
         assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("recovering")), "{}", refused.text);
         assert_eq!(refused.header("location"), Some(location), "it is the one that is running");
     }
-    let count = json!({"since": "2026-01-01T00:00:00Z", "count_only": true});
+    let count = json!({"from": "2026-01-01T00:00:00Z", "count_only": true});
     assert_eq!(api.recover(&webhook, &count).await.status, 200, "a count is possible meanwhile");
     assert_eq!(api.recovered(location).await["states"], json!(["dropped"]));
     assert_eq!(

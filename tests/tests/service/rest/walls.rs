@@ -33,18 +33,20 @@ fn calls(
         ("listDeliveries", "GET", format!("{one}deliveries/"), None, 200),
         ("readDelivery", "GET", format!("{one}deliveries/{delivery}/"), None, 200),
         ("resendDelivery", "POST", format!("{one}deliveries/{delivery}/resend/"), Some(json!({})), 202),
-        ("recoverDeliveries", "POST", format!("{one}recover/"), Some(json!({"since": "2026-01-01T00:00:00Z"})), 202),
+        ("recoverDeliveries", "POST", format!("{one}recover/"), Some(json!({"from": "2026-01-01T00:00:00Z"})), 202),
         (
             "recoverDeliveries",
             "POST",
             format!("{one}recover/"),
-            Some(json!({"since": "2026-01-01T00:00:00Z", "count_only": true})),
+            Some(json!({"from": "2026-01-01T00:00:00Z", "count_only": true})),
             200,
         ),
         ("readRecovery", "GET", format!("{one}recover/{recovery}/"), None, 200),
         ("readEvent", "GET", format!("/events/{event}/"), None, 200),
         ("readStats", "GET", format!("{one}stats/"), None, 200),
         ("listNotices", "GET", format!("{one}notices/"), None, 200),
+        ("listRecoveries", "GET", format!("{one}recover/"), None, 200),
+        ("stopRecovery", "DELETE", format!("{one}recover/{recovery}/"), None, 200),
         ("listHistory", "GET", format!("{one}history/"), None, 200),
         ("cancelDeliveries", "POST", format!("{one}cancel/"), Some(json!({})), 202),
         ("deleteWebhook", "DELETE", one, None, 204),
@@ -72,7 +74,7 @@ async fn nobody_but_an_administrator_of_the_tenant_gets_anywhere() {
     let [delivery, event] = ["id", "event_id"].map(|name| newest[name].as_str().unwrap());
     let key = owner.post("/api/v1/keys/", &json!({"name": "n"})).await.json();
     let key = key["id"].as_str().unwrap();
-    let since = json!({"since": "2026-01-01T00:00:00Z"});
+    let since = json!({"from": "2026-01-01T00:00:00Z"});
     let recovery = owner.recover(&webhook, &since).await.json();
     let recovery = recovery["id"].as_str().unwrap();
     let clerk = system.session(tenant, "sales", Duration::from_secs(60)).await;

@@ -92,10 +92,10 @@ async fn a_recovery_passes_over_deliveries_without_bodies_and_is_refused_if_ther
     assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("body_expired")));
     let path = format!("/api/v1/webhooks/{}/recover/", subscribed.webhook);
     let until = (today() - DAY * 3).date().to_string() + "T00:00:00Z";
-    let old = json!({"since": "2020-01-01T00:00:00Z", "until": until});
+    let old = json!({"from": "2020-01-01T00:00:00Z", "to": until});
     let refused = api.post(&path, &old).await;
     assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("body_expired")), "{}", refused.text);
-    let all = |count_only: bool| json!({"since": "2020-01-01T00:00:00Z", "count_only": count_only});
+    let all = |count_only: bool| json!({"from": "2020-01-01T00:00:00Z", "count_only": count_only});
     assert_eq!(api.post(&path, &all(true)).await.json()["count"], 2);
     let begun = api.post(&path, &all(false)).await;
     assert_eq!(begun.status, 202, "{}", begun.text);

@@ -42,9 +42,9 @@ async fn a_recovery_passes_over_the_days_that_are_not_kept_and_is_refused_if_the
     subscribed.past(&system, 2, "dropped", OLDEST_KEPT, "now()").await;
     let path = format!("/api/v1/webhooks/{}/recover/", subscribed.webhook);
     let until = (today() - DAY * 2).date().to_string() + "T00:00:00Z";
-    let refused = api.post(&path, &json!({"since": "2020-01-01T00:00:00Z", "until": until})).await;
+    let refused = api.post(&path, &json!({"from": "2020-01-01T00:00:00Z", "to": until})).await;
     assert_eq!((refused.status, &refused.json()["code"]), (409, &json!("body_expired")), "{}", refused.text);
-    let begun = api.post(&path, &json!({"since": "2020-01-01T00:00:00Z"})).await;
+    let begun = api.post(&path, &json!({"from": "2020-01-01T00:00:00Z"})).await;
     assert_eq!(begun.status, 202, "{}", begun.text);
     let done = api.recovered(begun.header("location").unwrap()).await;
     assert_eq!(done["resent"], 2);

@@ -6,6 +6,7 @@ use domain::EventType;
 use end_to_end::{
     api::Api,
     events::Event,
+    history,
     wait::{SOON, eventually},
 };
 use serde_json::json;
@@ -45,7 +46,9 @@ async fn a_form_registers_once_shows_the_secret_once_and_loses_nothing_that_is_f
     let again = register(&console, &form, "first").await;
     let location = again.header("location").unwrap();
     assert!(again.status == 303 && location.ends_with("/?done=registered"), "{location}");
-    assert!(!console.admin.get(location).await.text.contains("whsec_"), "a secret is shown again");
+    let lost = console.admin.get(location).await.text;
+    assert!(!lost.contains("whsec_"), "a secret is shown again");
+    assert!(between(&lost, r#"class="done warn""#, "</p>").contains("secret cannot be shown again"), "{lost}");
     // The same number in another tenant's form is another webhook.
     let other = Console::open().await;
     assert_eq!(register(&other, &form, "theirs").await.status, 200);
@@ -134,12 +137,12 @@ async fn what_is_done_to_a_webhook_that_was_deleted_meanwhile_leads_to_its_histo
         ("cancel", "confirmed=yes"),
         ("settings", &settings),
         ("settings", &wrong),
-        ("recover", "since=2026-01-01T00:00&states=dropped"),
-        ("recover", "since=yesterday&states=dropped"),
+        ("recover", "from=2026-01-01T00:00&states=dropped"),
+        ("recover", "from=yesterday&states=dropped"),
     ] {
         assert_leads(&console.post(&format!("{page}{action}/"), fields).await, &history);
     }
-    for part in ["settings/", "recover/", "recover/?since=2026-01-01T00:00&states=dropped"] {
+    for part in ["settings/", "recover/", "recover/?from=2026-01-01T00:00&states=dropped"] {
         assert_leads(&console.admin.get(&format!("{page}{part}")).await, &history);
     }
     let shown = console.admin.get(&history).await;
@@ -222,11 +225,12 @@ async fn what_is_wrong_with_a_recovery_or_a_filter_stands_beside_its_field() {
         assert!(fault.to_lowercase().contains(&why.to_lowercase()), "{field}: {fault}");
     };
     for (fields, field, why) in [
-        ("since=yesterday&states=dropped", "since", "RFC 3339"),
-        ("since=9000-01-01T00:00&states=dropped", "since", "must not be in the future"),
-        ("since=2026-01-01T00:00&until=2025-01-01T00:00&states=dropped", "until", "must be later than"),
-        ("since=2026-01-01T00:00", "states", "must list at least one state"),
-        ("since=2026-01-01T00:00&states=lost", "states", "must be dropped or skipped"),
+        ("from=yesterday&states=dropped", "from", "RFC 3339"),
+        ("from=9000-01-01T00:00&states=dropped", "from", "must not be in the future"),
+        ("from=2026-01-01T00:00&to=2025-01-01T00:00&states=dropped", "to", "must be later than"),
+        ("from=2026-01-01T00:00", "states", "must list at least one state"),
+        ("from=2026-01-01T00:00&states=lost", "states", "must be dropped or skipped"),
+        ("from=2026-01-01T00:00&states=dropped&event_types=lost", "event_types", "unknown event type"),
     ] {
         for answer in [console.admin.get(&format!("{path}?{fields}")).await, console.post(&path, fields).await] {
             assert_beside(&answer.text, field, why);
@@ -266,14 +270,130 @@ async fn a_recovery_beside_a_running_one_is_not_begun_and_says_so() {
     let progress = begun(&console, &webhook, ("dropped", "", 0)).await;
     let another = format!("{progress}?done=another");
     for (fields, expected) in [
-        ("since=2026-01-01T00:00&states=dropped", &progress),
-        ("since=2026-02-01T00:00&states=dropped", &another),
-        ("since=2026-01-01T00:00&states=dropped&states=skipped", &another),
+        ("from=2026-01-01T00:00&states=dropped", &progress),
+        ("from=2026-02-01T00:00&states=dropped", &another),
+        ("from=2026-01-01T00:00&states=dropped&states=skipped", &another),
     ] {
         assert_leads(&console.post(&format!("{page}recover/"), fields).await, expected);
     }
     let page = console.admin.get(&another).await.text;
-    assert!(page.contains("yours did not begin"), "{page}");
+    assert!(between(&page, r#"class="done warn""#, "</p>").contains("yours did not begin"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_recovery_is_shown_in_place_of_what_can_be_recovered_and_is_stopped_by_a_form() {
+    let console = Console::open().await;
+    let Console { system, tenant, admin, .. } = &console;
+    let (webhook, page) = console.webhook(&["quote.closed"]).await;
+    history::made(system, *tenant, &webhook, 5, "CASE i % 2 WHEN 0 THEN 'dropped' ELSE 'skipped' END").await;
+    let recover = format!("{page}recover/");
+    let counted = admin.get(&format!("{recover}?from=2026-01-01T00:00&states=dropped&states=skipped")).await.text;
+    assert!(counted.contains("2 dropped and 3 skipped deliveries"), "{counted}");
+    let shown = async |text: &str, count: usize| {
+        for path in ["/console/", &page, &recover] {
+            let shown = admin.get(path).await.text;
+            assert_eq!(shown.matches(text).count(), count, "{text} on {path}: {shown}");
+        }
+    };
+    shown("2 dropped and 3 skipped can be recovered", 1).await;
+    let progress = begun(&console, &webhook, ("dropped", "", 7)).await;
+    shown("can be recovered", 0).await;
+    shown("A recovery is running: 7 deliveries sent again so far.", 1).await;
+    let banner = between(&admin.get(&page).await.text, r#"id="health""#, "</div>").to_owned();
+    assert!(banner.contains(&progress) && !banner.contains("Recover them"), "{banner}");
+    for _ in 0..2 {
+        assert_leads(&console.post(&format!("{progress}stop/"), "").await, &progress);
+    }
+    let stopped = admin.get(&progress).await.text;
+    assert!(stopped.contains("<strong>Stopped</strong>") && stopped.contains("7 deliveries sent again."), "{stopped}");
+    assert!(!stopped.contains("Stop the recovery"), "{stopped}");
+    let listed = admin.get(&recover).await.text;
+    assert!(listed.contains(&format!(r#"<a href="{progress}">Stopped</a>"#)), "{listed}");
+    shown("2 dropped and 3 skipped can be recovered", 1).await;
+    let history = admin.get(&format!("{page}history/")).await.text;
+    assert_eq!(history.matches("stopped a recovery").count(), 1, "{history}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_of_a_paused_webhook_is_held_and_leads_back_to_its_part_of_the_log() {
+    let console = Console::open().await;
+    let Console { system, tenant, admin, .. } = &console;
+    let (webhook, page) = console.webhook(&["quote.closed"]).await;
+    history::made(system, *tenant, &webhook, 1, "'retrying'").await;
+    let due =
+        format!("UPDATE deliveries SET next_attempt_at = now() + interval '1 hour' WHERE webhook_id = '{webhook}'");
+    system.sql(&due).await;
+    let delivery = admin.newest_in(&webhook, "retrying").await["id"].as_str().unwrap().to_owned();
+    let (log, id) = (format!("{page}?state=retrying"), format!("deliveries/{delivery}/"));
+    let link = format!(r#"href="{page}{id}?state=retrying""#);
+    assert!(admin.get(&log).await.text.contains(&link), "{link}");
+    for (is_active, held) in [(true, false), (false, true)] {
+        admin.set_active(&webhook, is_active).await;
+        let listed = admin.get(&log).await.text;
+        let next = between(&listed, r#"<td class="number">"#, "</tr>");
+        assert_eq!(next.contains(">held<") && !next.contains("<time"), held, "{next}");
+        let detail = admin.get(&format!("{page}{id}?state=retrying")).await.text;
+        assert_eq!(detail.contains("is held until the webhook is active again"), held, "{detail}");
+        assert_eq!(detail.contains("will be retried"), !held, "{detail}");
+        assert!(detail.contains(&format!(r#"href="{log}#log""#)), "{detail}");
+    }
+    let resent = console.post(&format!("{page}{id}resend/?state=retrying"), "").await;
+    assert_leads(&resent, &format!("{page}{id}?state=retrying&done=resent"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_is_new_until_the_first_event_or_test() {
+    let console = Console::open().await;
+    let Console { system, tenant, admin, .. } = &console;
+    let (webhook, page) = console.webhook(&["quote.closed"]).await;
+    let is_new = async |words: &str| {
+        for path in ["/console/", &page] {
+            let shown = admin.get(path).await.text;
+            assert!(shown.contains(&format!("<strong>New</strong>: {words}.")), "{words}: {shown}");
+        }
+    };
+    is_new("no event has arrived yet").await;
+    // A brake may hold up the first attempt.
+    history::made(system, *tenant, &webhook, 1, "'pending'").await;
+    is_new("no delivery has succeeded yet").await;
+    system
+        .sql(&format!("UPDATE deliveries SET state = 'succeeded', is_test = true WHERE webhook_id = '{webhook}'"))
+        .await;
+    is_new("a test has succeeded, and no event has been delivered yet").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notices_are_shown_whole_with_times_and_links() {
+    let console = Console::open().await;
+    let Console { system, tenant, admin, .. } = &console;
+    let (webhook, page) = console.webhook(&["quote.closed"]).await;
+    history::dropped(system, *tenant, &webhook, 1).await;
+    let delivery = admin.log(&webhook, "").await["data"][0]["id"].as_str().unwrap().to_owned();
+    let name = "<Orders> ".repeat(30);
+    for (kind, details) in [
+        ("dropping", json!({"delivery_id": delivery, "last_failure": "answered 500"})),
+        ("failing", json!({"failing_since": "2026-03-01T09:30:00.123456Z", "failed_attempts": 7})),
+        ("recovered", json!({"dropped": 2, "first_dropped": delivery})),
+    ] {
+        let columns = "webhook_id, tenant_id, webhook_name, notice_type, details, leased_until";
+        let values = format!("'{webhook}', '{tenant}', '{name}', 'webhook.{kind}', '{details}', NULL");
+        system.sql(&format!("INSERT INTO notices ({columns}) VALUES ({values})")).await;
+    }
+    let shown = admin.get(&format!("{page}history/")).await.text;
+    let name = name.replace('<', "&lt;").replace('>', "&gt;");
+    for part in [
+        &format!(
+            r#"delivery <a href="{page}deliveries/{delivery}/">{delivery}</a> failed. The last failure: answered 500. It can"#
+        ),
+        r#"since <time datetime="2026-03-01T09:30:00.123456Z" data-time="full">2026-03-01 09:30:00.123 UTC</time>: 7 attempts"#,
+        "A recovery sends again what is still dropped.</bdi> <a href",
+        &format!("{page}recover/?from="),
+        &name,
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let link = between(&shown, "still dropped.</bdi> <a href=\"", "\"").replace("&amp;", "&");
+    assert!(admin.get(&link).await.text.contains("1 dropped delivery"), "{link}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -300,7 +420,7 @@ async fn the_progress_of_a_recovery_counts_what_it_has_still_to_look_at() {
     let page = admin.get(&progress).await.text;
     let told = between(&page, r#"<p class="banner idle">"#, "</p>");
     // The last one that it has looked at is not told apart from what is ahead.
-    assert!(told.contains("5 deliveries sent again so far, 2 to go."), "{told}");
+    assert!(told.contains("5 deliveries sent again so far, 2 skipped to go."), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -315,8 +435,8 @@ async fn a_page_stays_small_whatever_its_form_or_address_holds() {
         (&settings, "events=x&".repeat(2_700)),
         (&settings, format!("name=&shown={{\"name\":\"{}\"}}", "\\\"".repeat(8_000))),
         (&settings, format!("name={0}&shown={{\"name\":\"{0}\"}}", "a".repeat(30_000))),
-        (&recover, format!("since=x&{}", "states=&".repeat(7_900))),
-        (&recover, format!("since={}", "\"".repeat(60_000))),
+        (&recover, format!("from=x&{}", "states=&".repeat(7_900))),
+        (&recover, format!("from={}", "\"".repeat(60_000))),
     ] {
         let answer = console.post(path, &fields).await;
         assert_eq!(answer.status, 422, "{path}");

@@ -190,7 +190,7 @@ async fn another_tenants_ids_are_unknown_on_every_page() {
     let webhook = mine.create("https://127.0.0.1:9/", &["quote.closed"]).await.id;
     let test = mine.ask(&format!("/api/v1/webhooks/{webhook}/test/")).await.json();
     let delivery = test["id"].as_str().unwrap();
-    let begun = mine.recover(&webhook, &json!({"since": "2026-01-01T00:00:00Z"})).await.json();
+    let begun = mine.recover(&webhook, &json!({"from": "2026-01-01T00:00:00Z"})).await.json();
     let recovery = begun["id"].as_str().unwrap();
     let is_unknown = |path: &str, answer: Answer| {
         assert_eq!(answer.status, 404, "{path}");
@@ -210,11 +210,11 @@ async fn another_tenants_ids_are_unknown_on_every_page() {
         is_unknown(&path, theirs.admin.get(&path).await);
         assert_eq!(mine.get(&path).await.status, 200, "{path}");
     }
-    let resend = format!("deliveries/{delivery}/resend");
-    for action in [&*resend, "settings", "recover", "test", "pause", "activate", "cancel", "delete"] {
+    let (resend, stop) = (format!("deliveries/{delivery}/resend"), format!("recoveries/{recovery}/stop"));
+    for action in [&*resend, &stop, "settings", "recover", "test", "pause", "activate", "cancel", "delete"] {
         let path = format!("/console/webhooks/{webhook}/{action}/");
         let fields =
-            "confirmed=yes&since=2026-01-01T00:00&states=dropped&name=a&url=https://localhost/&events=quote.closed";
+            "confirmed=yes&from=2026-01-01T00:00&states=dropped&name=a&url=https://localhost/&events=quote.closed";
         is_unknown(&path, theirs.post(&path, fields).await);
     }
     for id in [&webhook, delivery, test["event_id"].as_str().unwrap()] {

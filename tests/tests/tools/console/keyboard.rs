@@ -81,9 +81,9 @@ async fn everything_works_with_the_keyboard_alone() {
     browser.key(SPACE).await;
     tab_to(&browser, "form[method='get'] .actions button").await;
     browser.key(ENTER).await;
-    browser.shows("2 deliveries would be sent again").await;
+    browser.shows("2 dropped deliveries would be sent again").await;
     tab_to(&browser, "#counted button").await;
     browser.key(ENTER).await;
-    browser.shows("2 deliveries were sent again").await;
+    browser.shows("2 deliveries sent again.").await;
     browser.close().await;
 }

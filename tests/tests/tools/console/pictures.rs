@@ -37,7 +37,7 @@ fn pages(life: &Life, event: &str, delivery: &str, recovery: &str) -> Vec<(&'sta
         ("delivery", of(failing, &format!("deliveries/{delivery}/"))),
         ("settings", of(failing, "settings/")),
         ("history", of(&life.paused, "history/")),
-        ("recover", of(failing, "recover/?since=2026-01-01T00:00:00&states=dropped&states=skipped")),
+        ("recover", of(failing, "recover/?from=2026-01-01T00:00:00&states=dropped&states=skipped")),
         ("recovery", of(&life.fixed, &format!("recoveries/{recovery}/"))),
         ("keys", "/console/keys/".to_owned()),
         ("find", format!("/console/find/?id={event}")),
@@ -58,7 +58,7 @@ async fn every_screen_is_small_fits_a_telephone_and_asks_no_other_host() {
     let life = Life::begin(&system, tenant, &hosts).await;
     let api = system.admin(tenant).await;
     let (event, delivery) = life.event(&api).await;
-    let (path, since) = (format!("/api/v1/webhooks/{}/recover/", life.fixed), json!({"since": "2026-01-01T00:00:00Z"}));
+    let (path, since) = (format!("/api/v1/webhooks/{}/recover/", life.fixed), json!({"from": "2026-01-01T00:00:00Z"}));
     // It is running already, unless it has ended: `Location` leads to it in any case.
     let recovery = api.post(&path, &since).await.header("location").unwrap().rsplit('/').nth(1).unwrap().to_owned();
     for key in [json!({"name": "ERP sync"}), json!({"name": "Reports", "expires_at": "2099-01-01T00:00:00Z"})] {

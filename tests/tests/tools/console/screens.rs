@@ -53,9 +53,14 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
     browser.fill("input[name=url]", &receiver.url("/in")).await;
     browser.press("Register").await;
 
-    // The secret, once.
+    // The secret, once. Who leaves without it is asked once.
     let secret = browser.element("#secret").await.text().await.unwrap();
     assert!(secret.starts_with("whsec_"), "{secret}");
+    let is_asked = async || {
+        let leave = "return !dispatchEvent(new Event('beforeunload', { cancelable: true }));";
+        browser.page.execute(leave, Vec::new()).await.unwrap() == true
+    };
+    assert_eq!((is_asked().await, is_asked().await), (true, false));
     browser.press("Send a test").await;
     browser.element("#test-result .good").await;
     browser.picture("registered").await;
@@ -64,7 +69,7 @@ async fn an_administrator_registers_tests_watches_recovers_and_deletes() {
     let webhook = only_webhook(&api).await;
     browser.own("Page.reload", json!({})).await;
     browser.open("/console/").await;
-    browser.shows("no event has arrived yet").await;
+    browser.shows("a test has succeeded, and no event has been delivered yet").await;
     system.upstream.publish(&Event::closed(tenant, 1)).await;
     until("an event has succeeded", SOON, async || api.webhook(&webhook).await["last_success_at"].is_string()).await;
     browser.open("/console/").await;
@@ -105,9 +110,10 @@ impl Journey<'_> {
         browser.press("The log has changed: show it").await;
         until("the row says dropped", SOON, || async { browser.text().await.contains("dropped quote.closed") }).await;
         browser.press("quote.closed").await;
-        browser.shows("Attempt 3: the receiver answered 503 Service Unavailable").await;
-        browser.click("summary").await;
+        browser.shows("3 attempts, 1 to 3: the receiver answered 503 Service Unavailable").await;
         browser.shows("<b>upgrading</b>").await;
+        browser.press("Log").await;
+        browser.press("quote.closed").await;
         let path = browser.path().await;
         let event = api.newest_in(webhook, "dropped").await["event_id"].as_str().unwrap().to_owned();
 
@@ -132,9 +138,9 @@ impl Journey<'_> {
         receiver.behave(always(200));
         browser.open(&format!("/console/webhooks/{webhook}/recover/")).await;
         browser.press("Count them").await;
-        browser.shows("1 delivery would be sent again").await;
+        browser.shows("1 dropped delivery would be sent again").await;
         browser.press("Send 1 delivery again").await;
-        browser.shows("1 delivery was sent again").await;
+        browser.shows("1 delivery sent again.").await;
     }
 
     /// It is renamed, paused, activated, cancelled and deleted. Its log stays.
@@ -168,6 +174,33 @@ impl Journey<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn times_of_fields_are_in_the_readers_zone_and_are_sent_in_utc() {
+    let system = TestSystem::shared().await;
+    let tenant = Uuid::new_v4();
+    let Some((browser, api)) = logged_in(&system, tenant, Kind::default()).await else { return };
+    let webhook = api.create("https://localhost/", &["quote.closed"]).await.id;
+    browser.own("Emulation.setTimezoneOverride", json!({"timezoneId": "Asia/Kabul"})).await;
+    let value = async |field: &str| {
+        let read = format!("return document.querySelector('input[name={field}]').value;");
+        browser.page.execute(&read, Vec::new()).await.unwrap()
+    };
+    browser.open(&format!("/console/webhooks/{webhook}/recover/?from=2026-03-01T20:00&states=dropped")).await;
+    browser.shows("Events from (Asia/Kabul)").await;
+    browser.shows("Times are in Asia/Kabul.").await;
+    assert_eq!((value("from").await, value("to").await), (json!("2026-03-02T00:30"), json!("")));
+    browser.press("Count them").await;
+    browser.shows("None found.").await;
+    assert!(browser.path().await.contains("?from=2026-03-01T20%3A00%3A00&to=&"), "{}", browser.path().await);
+    assert_eq!(value("from").await, "2026-03-02T00:30");
+    browser.open(&format!("/console/webhooks/{webhook}/?until=2026-03-01T20:00:07")).await;
+    assert_eq!(value("until").await, "2026-03-02T00:30:07");
+    browser.press("Filter").await;
+    browser.shows("No delivery matches.").await;
+    assert!(browser.path().await.contains("until=2026-03-01T20%3A00%3A07"), "{}", browser.path().await);
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_works_without_script() {
     let system = TestSystem::shared().await;
     let receiver = Receiver::start(&system.ca, always(200));
@@ -188,7 +221,6 @@ async fn everything_works_without_script() {
     browser.press("Send again").await;
     receiver.wait_for(2, SOON).await;
     browser.press("Plain").await;
-    browser.press("Settings").await;
     browser.press("Pause").await;
     browser.shows("Paused: nothing is sent.").await;
     browser.press("Recover").await;

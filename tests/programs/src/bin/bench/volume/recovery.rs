@@ -23,7 +23,7 @@ pub(super) async fn measure(volume: &Volume<'_>) -> Vec<Figure> {
         .measured(&operation, async || {
             let mut api = Kept::open(&volume.admin).await;
             let began = Instant::now();
-            let answer = api.ask("POST", &path, Some(&json!({"since": since}))).await;
+            let answer = api.ask("POST", &path, Some(&json!({"from": since}))).await;
             let recovery: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
             let (202, Some(id)) = (answer.status, recovery["id"].as_str()) else {
                 println!("  the recovery was answered by {}", answer.status);

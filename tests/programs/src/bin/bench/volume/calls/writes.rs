@@ -73,7 +73,7 @@ async fn cancel(calls: &mut Calls, volume: &Volume<'_>) {
 async fn count(calls: &mut Calls, volume: &Volume<'_>) {
     for webhook in [volume.seeded.waiting, volume.seeded.history] {
         let path = format!("{}recover/", volume.path(webhook));
-        let all = json!({"since": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
+        let all = json!({"from": "2020-01-01T00:00:00Z", "states": ["dropped", "skipped"], "count_only": true});
         let count = repeat_with(|| Call {
             expected: &[200],
             ..post("/webhooks/{id}/recover/", path.clone(), Some(all.clone()))
@@ -91,7 +91,7 @@ async fn recover(calls: &mut Calls, volume: &Volume<'_>) -> String {
         // The one before may still be running, which is found by the same statement.
         let recover = repeat_with(|| Call {
             expected: &[202, 409],
-            ..post("/webhooks/{id}/recover/", path.clone(), Some(json!({"since": since})))
+            ..post("/webhooks/{id}/recover/", path.clone(), Some(json!({"from": since})))
         });
         let answers = calls.repeat(("recover", &path), &volume.admin, recover).await;
         recovery = answers.first().and_then(id).unwrap_or_default();

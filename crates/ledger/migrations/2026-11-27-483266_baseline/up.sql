@@ -248,13 +248,15 @@ CREATE TABLE recoveries (
     leased_until timestamptz NOT NULL DEFAULT '-infinity',
     states       text[] NOT NULL DEFAULT '{dropped}',
     outcomes     text[] NOT NULL DEFAULT '{}', -- of the last attempts; all of them if empty
-    until        timestamptz -- of events that fired before; all of them if null
+    event_types  text[] NOT NULL DEFAULT '{}', -- all of them if empty
+    until        timestamptz, -- of events that fired before; all of them if null
+    is_stopped   boolean NOT NULL DEFAULT false -- ended by a request, before it had read all
 );
 
 -- One at a time per webhook: asking twice does not double the work.
 CREATE UNIQUE INDEX recoveries_running ON recoveries (webhook_id) WHERE finished_at IS NULL;
--- An erasure finds them.
-CREATE INDEX recoveries_by_webhook ON recoveries (webhook_id);
+-- Lists a webhook's recoveries. An erasure finds them.
+CREATE INDEX recoveries_by_webhook ON recoveries (webhook_id, id);
 
 -- Cancellations of waiting deliveries, in steps in the order of their ids. A request writes one (api-service); relays
 -- and `webhookctl tenant stop` take its steps, however often the process that does it dies. `until` is null if the
