@@ -30,8 +30,12 @@ const OWN_CRATES: [&str; 14] = [
 
 /// Directives that are added unless one names their crate. lapin hands each error on to its caller, which says what the error
 /// means, and logs as errors what a first start expects: that a queue does not exist yet. actix-http logs as an error each
-/// malformed request that anybody sends.
-const QUIET_DIRECTIVES: [(&str, &str); 2] = [("lapin", "lapin=off"), ("actix_http", "actix_http::h1::dispatcher=off")];
+/// malformed request that anybody sends. tokio-postgres logs the values of each statement: bodies, and texts searched for.
+const QUIET_DIRECTIVES: [(&str, &str); 3] = [
+    ("lapin", "lapin=off"),
+    ("actix_http", "actix_http::h1::dispatcher=off"),
+    ("tokio_postgres", "tokio_postgres=info"),
+];
 
 /// Sends this process's logs to standard error. A second call in one process changes nothing. Foreign crates log at
 /// `debug` at most, whatever `level` asks for: at `trace` they show credentials and whole messages.
