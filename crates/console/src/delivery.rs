@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn attempts_that_fail_alike_are_one_step_and_the_last_steps_are_shown() {
         let with_status = |number: u16, status: i16| Attempt { status: Some(status), ..attempt(number, b"") };
-        let alternate = |number: u16| with_status(number, if number % 2 == 0 { 500 } else { 503 });
+        let alternate = |number: u16| with_status(number, if number.is_multiple_of(2) { 500 } else { 503 });
         let shown = rendered(&page("{}", (1..=200).map(alternate).collect()));
         assert!(shown.contains("188 earlier attempts are left out") && shown.contains("Attempt 200: <bdi>"), "{shown}");
         let mut succeeded = with_status(200, 200);

@@ -170,6 +170,7 @@ mod tests {
             next_attempt_at: Some(NOW),
             is_cancelling: true,
             is_queued: true,
+            ..Backlog::default()
         };
         for c in ["\"", "\u{61c}", "漢"] {
             let settings = WebhookSettings {
