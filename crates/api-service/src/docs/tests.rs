@@ -345,7 +345,7 @@ fn parameters_of_query_strings_are_those_that_are_read() {
         let id = about["operationId"].as_str().unwrap();
         let violations = match id {
             "listWebhooks" => &webhooks,
-            "listKeys" | "listNotices" | "listHistory" => &lists,
+            "listKeys" | "listRecoveries" | "listNotices" | "listHistory" => &lists,
             "listDeliveries" => &log,
             "readStats" => &stats,
             _ => &None,
