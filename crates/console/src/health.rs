@@ -1,6 +1,5 @@
 //! The health of a webhook, in words.
 
-use domain::DeliveryState;
 use ledger::{Backlog, Webhook};
 use maud::{Markup, html};
 use time::{Duration, OffsetDateTime};
@@ -108,14 +107,7 @@ fn sentence(webhook: &Webhook, now: OffsetDateTime) -> Markup {
             }
         }
         (Health::Paused, _) => html! { strong { "Paused" } ": nothing is sent." },
-        (Health::Untried, _) => {
-            let words = match webhook.latest {
-                None => "no event has arrived yet",
-                Some(DeliveryState::Succeeded) => "a test has succeeded, and no event has been delivered yet",
-                Some(_) => "no delivery has succeeded yet",
-            };
-            html! { strong { "New" } ": " (words) "." }
-        }
+        (Health::Untried, _) => html! { strong { "New" } ": no event has been delivered yet." },
         (Health::Recoverable, Some(at)) => last_success("Works again", at),
         (Health::Recoverable, None) => html! { "No delivery has succeeded yet." },
         (Health::Well, at) => html! { "All well" @if let Some(at) = at { ", last success " (relative(at, now)) } "." },
@@ -185,7 +177,6 @@ pub(crate) mod tests {
             deleted_at: None,
             health: WebhookHealth { last_success_at: Some(NOW - Duration::seconds(12)), ..WebhookHealth::default() },
             backlog: Backlog::default(),
-            latest: None,
         }
     }
 
@@ -234,8 +225,6 @@ pub(crate) mod tests {
     fn health_is_said_in_a_sentence() {
         let new = Webhook { health: WebhookHealth::default(), ..webhook() };
         let gaps = Webhook { backlog: Backlog { dropped: 1, skipped: 2, ..Backlog::default() }, ..webhook() };
-        let tested = |latest| Webhook { latest: Some(latest), ..new.clone() };
-        let (arrived, tested) = (tested(DeliveryState::Pending), tested(DeliveryState::Succeeded));
         let recovering = Webhook {
             backlog: Backlog { recovery: Some(uuid::Uuid::nil()), recovered: 1_742, ..gaps.backlog },
             ..gaps.clone()
@@ -248,9 +237,7 @@ pub(crate) mod tests {
             ),
             (gaps, "Works again, last success 12 s ago. 1 dropped and 2 skipped can be recovered."),
             (paused(), "Paused: nothing is sent."),
-            (new, "New: no event has arrived yet."),
-            (arrived, "New: no delivery has succeeded yet."),
-            (tested, "New: a test has succeeded, and no event has been delivered yet."),
+            (new, "New: no event has been delivered yet."),
             (
                 recovering,
                 "Works again, last success 12 s ago. 1 dropped and 2 skipped. A recovery is running: 1\u{202f}742 deliveries sent again so far.",

@@ -199,7 +199,7 @@ fn advice(webhook: &Webhook, done: Option<Done>) -> Markup {
                 p.next { "Activate the webhook before you recover lost deliveries: a paused webhook sends nothing." }
                 p.links { (recover) }
             }
-            Health::Untried if webhook.latest.is_none() => p.next { "Send a test to see how the receiver answers." },
+            Health::Untried if backlog.waiting == 0 => p.next { "Send a test to see how the receiver answers." },
             _ if backlog.recovery.is_some() => p.links { (recover) },
             _ => {}
         }

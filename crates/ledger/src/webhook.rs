@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use diesel::{pg::Pg, prelude::*, sql_types::BigInt};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{DeliveryState, NoticeType, TenantId, WebhookId};
+use domain::{NoticeType, TenantId, WebhookId};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -57,8 +57,6 @@ pub struct Webhook {
     pub health: WebhookHealth,
     /// The numbers of waiting deliveries, and of those that did not arrive.
     pub backlog: Backlog,
-    /// The state of its newest delivery, as long as no attempt of an event has had an outcome.
-    pub latest: Option<DeliveryState>,
 }
 
 /// The outcomes of a webhook's attempts. The default is for a webhook without attempts.
@@ -278,14 +276,9 @@ async fn with_backlogs(
 ) -> QueryResult<Vec<Webhook>> {
     let ids: Vec<_> = rows.iter().map(|(row, _)| row.id).collect();
     let mut backlogs = backlog::of(conn, &ids).await?;
-    let is_untried = |health: &Option<WebhookHealth>| {
-        health.as_ref().is_none_or(|health| health.last_success_at.is_none() && health.failure_count == 0)
-    };
-    let untried: Vec<_> = rows.iter().filter(|(_, health)| is_untried(health)).map(|(row, _)| row.id).collect();
-    let latest = backlog::latest(conn, &untried).await?;
     let with = |(row, health): (StoredWebhook, _)| {
-        let (id, backlog) = (row.id, backlogs.remove(&row.id));
-        Webhook { latest: latest.get(&id).copied(), ..row.webhook(health, backlog) }
+        let backlog = backlogs.remove(&row.id);
+        row.webhook(health, backlog)
     };
     Ok(rows.into_iter().map(with).collect())
 }
@@ -315,6 +308,6 @@ impl StoredWebhook {
         health.failing_since = health.failing_since.filter(|_| health.failure_count > 0);
         // Nothing is attempted while it is paused.
         backlog.next_attempt_at = backlog.next_attempt_at.filter(|_| settings.is_active);
-        Webhook { id, settings, header_names, created_at, updated_at, deleted_at, health, backlog, latest: None }
+        Webhook { id, settings, header_names, created_at, updated_at, deleted_at, health, backlog }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use diesel_async::AsyncPgConnection;
-use domain::{DeliveryState, WebhookId};
+use domain::WebhookId;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -43,24 +43,6 @@ struct BacklogRow {
 rows! {
     Backlog { waiting, dropped, skipped, next_attempt_at, is_cancelling, is_queued, recovery, recovered }
     BacklogRow { webhook_id; backlog }
-}
-
-/// The newest delivery of each webhook in `$1`, read as the README says of a webhook's log.
-const FIND_LATEST: &str = "SELECT w.id, d.state FROM webhooks AS w CROSS JOIN LATERAL ( \
-       SELECT state FROM deliveries WHERE webhook_id = ANY (ARRAY[w.id]) ORDER BY webhook_id DESC, id DESC LIMIT 1 \
-     ) AS d WHERE w.id = ANY ($1)";
-
-/// The state of the newest delivery of each of these webhooks that has one. Searches every day: for webhooks without an
-/// outcome only, which are few.
-pub(super) async fn latest(
-    conn: &mut AsyncPgConnection,
-    webhooks: &[WebhookId],
-) -> diesel::QueryResult<HashMap<WebhookId, DeliveryState>> {
-    if webhooks.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let rows: Vec<(WebhookId, DeliveryState)> = sql(FIND_LATEST).bind(webhooks).values(conn).await?;
-    Ok(rows.into_iter().collect())
 }
 
 /// The backlogs of these webhooks.

@@ -180,10 +180,6 @@ async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_ma
         assert_eq!(ledger.recovery_list(own, page).await.unwrap().len(), 50);
     };
     plans.push(plan(&system, recoveries).await);
-    let latest = async |ledger: &Ledger| {
-        assert!(ledger.webhook_find(tenant.into(), id).await.unwrap().unwrap().latest.is_some());
-    };
-    plans.push(plan(&system, latest).await);
     let recoverable = async |ledger: &Ledger| {
         let (since, day) = (OffsetDateTime::now_utc() - Duration::from_secs(86_400), Duration::from_secs(86_400));
         let states = vec![Recoverable::Dropped];

@@ -84,6 +84,10 @@ type Shape = fn(&Value) -> Option<String>;
 fn shape_of(path: &str) -> Option<Shape> {
     Some(match path.replace(".data[]", "").as_str() {
         ".headers.location" => location,
+        ".headers.etag" => |value| {
+            let quoted = value.as_str()?.strip_prefix('"')?.strip_suffix('"')?;
+            time(&json!(quoted)).map(|time| format!("\"{time}\""))
+        },
         ".headers.x-request-id" | ".body.request_id" | ".body.request.headers.X-Service-Webhook-Id" => id,
         ".body.request.headers.X-Service-Event-Id" => id,
         ".body.id" | ".body.webhook_id" | ".body.event_id" => id,

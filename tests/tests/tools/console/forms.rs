@@ -342,27 +342,6 @@ async fn a_delivery_of_a_paused_webhook_is_held_and_leads_back_to_its_part_of_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_is_new_until_the_first_event_or_test() {
-    let console = Console::open().await;
-    let Console { system, tenant, admin, .. } = &console;
-    let (webhook, page) = console.webhook(&["quote.closed"]).await;
-    let is_new = async |words: &str| {
-        for path in ["/console/", &page] {
-            let shown = admin.get(path).await.text;
-            assert!(shown.contains(&format!("<strong>New</strong>: {words}.")), "{words}: {shown}");
-        }
-    };
-    is_new("no event has arrived yet").await;
-    // A brake may hold up the first attempt.
-    history::made(system, *tenant, &webhook, 1, "'pending'").await;
-    is_new("no delivery has succeeded yet").await;
-    system
-        .sql(&format!("UPDATE deliveries SET state = 'succeeded', is_test = true WHERE webhook_id = '{webhook}'"))
-        .await;
-    is_new("a test has succeeded, and no event has been delivered yet").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notices_are_shown_whole_with_times_and_links() {
     let console = Console::open().await;
     let Console { system, tenant, admin, .. } = &console;
