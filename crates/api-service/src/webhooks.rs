@@ -27,6 +27,10 @@ impl Filter for WebhookFilter {
 
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>> {
         match name {
+            "external_id" | "name" if value.contains('\0') => {
+                let message = "must not contain control characters";
+                return Some(Err(Violation::new(name, "control_character", message)));
+            }
             "external_id" => self.external_id = Some(value.to_owned()),
             "name" => self.name = Some(value.to_owned()),
             "deleted" => return Some(truth(name, value).map(|is_deleted| self.is_deleted = is_deleted)),

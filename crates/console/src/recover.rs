@@ -62,7 +62,8 @@ impl RecoverForm {
                 }
                 (self.confirmation(frame))
             }
-            section {
+            // A count is not made again while the page is open.
+            section data-live-from=[self.counted.is_some().then(|| Paths::of_webhook(webhook.id, "recover"))] {
                 h2 { "Recoveries" }
                 @if self.recoveries.is_empty() { p.nothing { "None." } }
                 ol.entries #recoveries data-live="" { @for recovery in &self.recoveries { (entry(webhook, recovery, frame)) } }
@@ -118,7 +119,7 @@ impl RecoverForm {
         let most = if counted.is_exact { "" } else { "At least " };
         html! {
             div.result #counted role="status" {
-                @if total == 0 {
+                @if total == 0 && counted.is_exact {
                     p { strong { "None found." } " No delivery of this kind and time, whose body is still kept, can be recovered." }
                 } @else {
                     p {
@@ -134,7 +135,8 @@ impl RecoverForm {
                         input type="hidden" name="to" value=(self.to);
                         @for state in &self.states { input type="hidden" name="states" value=(state.as_str()); }
                         @for event_type in &self.event_types { input type="hidden" name="event_types" value=(event_type.as_str()); }
-                        button.primary { "Send " (count(total, "delivery", "deliveries")) " again" }
+                        @if counted.is_exact { button.primary { "Send " (count(total, "delivery", "deliveries")) " again" } }
+                        @else { button.primary { "Send all of them again" } }
                     }
                 }
             }

@@ -81,8 +81,10 @@ impl HeaderFault {
     }
 }
 
-/// Returns whether a header belongs to the service or to the connection, so that no webhook may set it.
+/// Returns whether a header belongs to the service or to the connection, so that no webhook may set it. Many receivers see no
+/// difference between `_` and `-` in a name.
 pub fn is_reserved(name: &str) -> bool {
+    let name = &*name.replace('_', "-");
     let begins = |prefix: &str| name.get(..prefix.len()).is_some_and(|text| text.eq_ignore_ascii_case(prefix));
     RESERVED_NAMES.iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
         || RESERVED_PREFIXES.into_iter().any(begins)

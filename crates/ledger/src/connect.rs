@@ -143,3 +143,22 @@ fn refused(error: &tokio_postgres::Error) -> ConnectionError {
     }
     ConnectionError::BadConnection(cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use tls::ClientFiles;
+
+    use super::*;
+
+    /// Linux ends an idle connection at the first probe after `tcp_user_timeout`, other systems after the last probe.
+    #[test]
+    fn an_idle_connection_to_a_silent_host_ends_within_twenty_seconds() {
+        let text = "postgres://u@10.0.0.1/d?keepalives_interval=60&keepalives_retries=9&tcp_user_timeout=900";
+        let settings = settings(&Address::parse(text, &ClientFiles::default()).unwrap(), "test").unwrap();
+        let interval = settings.get_keepalives_interval().expect("without one, the system's is 75 s");
+        let probes = settings.get_keepalives_retries().unwrap();
+        assert!(settings.get_keepalives());
+        assert!(settings.get_keepalives_idle() + interval * probes <= Duration::from_secs(20));
+        assert_eq!(settings.get_tcp_user_timeout(), Some(&Duration::from_secs(20)));
+    }
+}

@@ -3,12 +3,14 @@
 //! A value is found as it was sent, or with the backslashes of JSON. An echo that is encoded otherwise, such as in base64, or
 //! as the user name of `Basic` credentials, is not found.
 
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 use domain::ReceiverHeaders;
 
 /// Shorter values are not masked: a text full of them would be unreadable, and would show by its gaps which they are.
 const MIN_MASKED_CHARS: usize = 4;
+/// How often a byte of a text may be compared with one value, on average.
+const MAX_COMPARISONS: usize = 8;
 /// The end of a text that was shortened.
 const ELLIPSIS: &[u8] = "…".as_bytes();
 
@@ -32,19 +34,27 @@ fn secrets_of(value: &str) -> impl Iterator<Item = (&str, usize)> {
     parts.filter(|(part, _)| part.len() >= MIN_MASKED_CHARS)
 }
 
-/// Finds a secret, and its beginning where the text was cut.
+/// Finds a secret, and its beginning where the text was cut. Of a text that is little but repetitions of a beginning, all is
+/// found: to compare each place to the end would cost a worker milliseconds.
 fn find(text: &[u8], (secret, min_cut): (&str, usize)) -> Vec<Range<usize>> {
-    let found = (0..text.len()).filter_map(|at| {
+    let (mut compared, mut found) = (0, Vec::new());
+    for at in 0..text.len() {
         let (chars, length) = begins_with(&text[at..], secret);
+        compared += length;
+        if compared > MAX_COMPARISONS * text.len() + secret.len() {
+            return iter::once(0..text.len()).collect();
+        }
         let rest = &text[at + length..];
         let is_cut = rest.is_empty() || rest.starts_with(ELLIPSIS);
-        (chars == secret.len() || is_cut && chars >= min_cut).then_some(at..at + length)
-    });
-    found.collect()
+        if chars == secret.len() || is_cut && chars >= min_cut {
+            found.push(at..at + length);
+        }
+    }
+    found
 }
 
-/// The characters of a secret with which a text begins, and their length in bytes. Knows what some write instead of slashes and
-/// plus signs in URLs and JSON, and instead of quotes and backslashes in JSON.
+/// The characters of a secret with which a text begins, and their length in bytes. Knows what some write instead of certain
+/// characters in URLs, JSON and HTML.
 pub(super) fn begins_with(text: &[u8], secret: &str) -> (usize, usize) {
     let (mut chars, mut length) = (0, 0);
     for byte in secret.bytes() {
@@ -52,7 +62,12 @@ pub(super) fn begins_with(text: &[u8], secret: &str) -> (usize, usize) {
             b'/' => &[r"\/", "%2F", r"\u002f"],
             b'+' => &["%2B", r"\u002b"],
             b'"' => &[r#"\""#, r"\u0022"],
-            b'\\' => &[r"\\"],
+            b'\\' => &[r"\\", r"\u005c"],
+            b'=' => &["%3D", r"\u003d"],
+            b'&' => &["%26", r"\u0026", "&amp;"],
+            b'<' => &["%3C", r"\u003c", "&lt;"],
+            b'>' => &["%3E", r"\u003e", "&gt;"],
+            b'\'' => &["%27", r"\u0027", "&#39;"],
             _ => &[],
         };
         let rest = &text[length..];
@@ -92,6 +107,22 @@ mod tests {
         );
         assert_eq!(kept(&[], "k-12345"), "k-12345");
         assert_eq!(kept(&["aaaa"], "aaaaaa"), "******");
+    }
+
+    #[test]
+    fn a_value_is_masked_as_json_and_html_write_it() {
+        assert_eq!(
+            kept(&["a=b&c<d>e'f"], r"x a\u003db\u0026c\u003cd\u003ee\u0027f y"),
+            format!("x {} y", "*".repeat(36))
+        );
+        assert_eq!(kept(&["a=b&c<d>e'f"], "x a=b&amp;c&lt;d&gt;e&#39;f y"), format!("x {} y", "*".repeat(25)));
+    }
+
+    #[test]
+    fn repetitions_of_a_beginning_are_masked_as_a_whole() {
+        let text = "/".repeat(1_024);
+        assert_eq!(kept(&[&"/".repeat(256)], &text), "*".repeat(1_024));
+        assert_eq!(kept(&[&format!("{}a", "/".repeat(255))], &text), "*".repeat(1_024));
     }
 
     #[test]

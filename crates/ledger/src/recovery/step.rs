@@ -118,10 +118,11 @@ impl Ledger {
 }
 
 impl LeasedRecovery {
-    /// Returns true if the recovery still runs. A stop, or a deletion of its webhook, ends it, and waits until this
-    /// transaction ends.
+    /// Returns true if the recovery still runs, and nobody has taken a step since it was leased. A stop, or a deletion of its
+    /// webhook, ends it, and waits until this transaction ends.
     async fn is_running(&self, conn: &mut AsyncPgConnection) -> QueryResult<bool> {
-        let running = recoveries::table.find(self.id).filter(recoveries::finished_at.is_null());
+        let is_same = recoveries::finished_at.is_null().and(recoveries::cursor.eq(self.cursor));
+        let running = recoveries::table.find(self.id).filter(is_same);
         let id: Option<Uuid> = running.select(recoveries::id).for_update().first(conn).await.optional()?;
         Ok(id.is_some())
     }

@@ -41,7 +41,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
     }
     let actor = Actor { tenant, user };
     // First, so that no program registers a webhook meanwhile.
-    let revoked = server_error::database(ledger.keys_revoke(&actor).await)?;
+    let mut revoked = server_error::database(ledger.keys_revoke(&actor).await)?;
     let mut deleted = 0;
     // Until there is none: administrators may register others meanwhile.
     loop {
@@ -56,6 +56,7 @@ pub(super) async fn run(ledger: &Ledger, tenant: TenantId, user: String, confirm
         }
     }
     cancel(ledger, tenant).await?;
+    revoked += server_error::database(ledger.keys_revoke(&actor).await)?;
     let earlier = if before.deleted > 0 { format!(", {} had been before", before.deleted) } else { String::new() };
     output::line(format_args!(
         "tenant {tenant} is stopped: {deleted} webhook(s) are deleted{earlier}, {revoked} key(s) are revoked, and no delivery \
