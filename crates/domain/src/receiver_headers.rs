@@ -241,6 +241,7 @@ mod tests {
     fn headers_of_the_service_and_of_the_connection_are_reserved() {
         for reserved in [
             "X-Service-Signature",
+            "X_Service_Event",
             "x-service-new",
             "webhook-id",
             "Webhook-Signature",

@@ -97,7 +97,10 @@ async fn an_external_id_is_one_webhooks_and_free_after_its_deletion() {
     assert_eq!(api.patch(&path(&second), &json!({"external_id": "erp"})).await.json()["external_id"], "erp");
     let removed = api.patch(&path(&second), &json!({"external_id": null})).await.json();
     assert_eq!(removed["external_id"], json!(null));
-    assert_eq!(refusal(&api.get("/api/v1/webhooks/?deleted=yes").await), code(400, "invalid_parameters"));
+    for wrong in ["deleted=yes", "name=%00", "external_id=a%00"] {
+        let refused = api.get(&format!("/api/v1/webhooks/?{wrong}")).await;
+        assert_eq!(refusal(&refused), code(400, "invalid_parameters"), "{wrong}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
