@@ -5,7 +5,7 @@ use std::{future, ops::Deref};
 
 use actix_web::{FromRequest, HttpMessage, HttpRequest, HttpResponse, dev::Payload, http::header::LOCATION};
 use domain::{KeyId, time_text::written};
-use ledger::{ApiKey, CredentialHash, KeyCreation, NewApiKey, Page};
+use ledger::{ApiKey, CredentialHash, NewApiKey, Page};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -103,14 +103,9 @@ pub(crate) async fn create(caller: &Caller, id: KeyId, settings: KeySettings) ->
     let key = ApiKey::generate().map_err(ApiError::unexpected)?;
     let KeySettings { name, expires_at } = settings;
     let new = NewApiKey { id, name, expires_at, hash: CredentialHash::of(&key) };
-    match caller.ledger.key_create(&caller.admin, &new).await.map_err(ApiError::of_change)? {
-        KeyCreation::Made(created) => {
-            tracing::info!(key = %id, tenant = %caller.admin.tenant, "a key was created");
-            Ok((created, key))
-        }
-        KeyCreation::Exists => Err(ApiError::CreatedBefore),
-        KeyCreation::TooMany => Err(ApiError::TooManyKeys(ApiKey::MAX_PER_TENANT)),
-    }
+    let created = caller.ledger.key_create(&caller.admin, &new).await.map_err(ApiError::of_change)??;
+    tracing::info!(key = %id, tenant = %caller.admin.tenant, "a key was created");
+    Ok((created, key))
 }
 
 /// Revokes a key.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use self::settings::{Change, Registration};
 use crate::http::{
     ApiError, Body, Caller, Checked, HandlerResult, Id, IdempotencyKey, List, Precondition, Query, Violation, cut,
-    list::{Filter, truth},
+    list::{Filter, text, truth},
     tag,
 };
 
@@ -26,17 +26,12 @@ impl Filter for WebhookFilter {
     const PARAMETER_NAMES: &str = "limit, cursor, external_id, name and deleted";
 
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>> {
-        match name {
-            "external_id" | "name" if value.contains('\0') => {
-                let message = "must not contain control characters";
-                return Some(Err(Violation::new(name, "control_character", message)));
-            }
-            "external_id" => self.external_id = Some(value.to_owned()),
-            "name" => self.name = Some(value.to_owned()),
-            "deleted" => return Some(truth(name, value).map(|is_deleted| self.is_deleted = is_deleted)),
+        Some(match name {
+            "external_id" => text(name, value).map(|id| self.external_id = Some(id)),
+            "name" => text(name, value).map(|name| self.name = Some(name)),
+            "deleted" => truth(name, value).map(|is_deleted| self.is_deleted = is_deleted),
             _ => return None,
-        }
-        Some(Ok(()))
+        })
     }
 }
 
@@ -65,12 +60,8 @@ pub(crate) async fn post(
     let (webhook, secret) = register(&caller, id, new).await?;
     let mut created = view(&webhook);
     created["signing_secret"] = secret.expose().into();
-    let mut answer = HttpResponse::Created();
-    Ok(answer.insert_header((LOCATION, path(id))).insert_header(tag(webhook.updated_at)).json(created))
-}
-
-fn path(id: WebhookId) -> String {
-    format!("/api/v1/webhooks/{id}/")
+    let location = (LOCATION, format!("/api/v1/webhooks/{id}/"));
+    Ok(HttpResponse::Created().insert_header(location).insert_header(tag(webhook.updated_at)).json(created))
 }
 
 /// Registers a webhook, and returns its secret with it.

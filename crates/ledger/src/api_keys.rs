@@ -1,7 +1,7 @@
 //! Keys by which programs call the API. The ledger has their hashes alone.
 
 use diesel::{pg::Pg, prelude::*};
-use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use domain::{KeyId, NoticeType, TenantId};
 use time::{Date, OffsetDateTime};
 
@@ -11,6 +11,7 @@ use crate::{
     history::Actor,
     lists::Page,
     notices::add_key_notice,
+    refusal::Refusal,
     sessions::{CredentialHash, random_digits},
     tables::api_keys,
     webhook::lock_registrations,
@@ -69,17 +70,6 @@ pub struct NewApiKey {
     pub hash: CredentialHash,
 }
 
-/// The result of a creation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyCreation {
-    /// The key.
-    Made(ApiKey),
-    /// A key has this id already.
-    Exists,
-    /// The tenant has the maximum of keys.
-    TooMany,
-}
-
 impl Ledger {
     /// The key with this text, if it exists and has not expired at `now`.
     pub async fn key_find(&self, hash: &CredentialHash, now: OffsetDateTime) -> Result<Option<ApiKey>, LedgerError> {
@@ -105,66 +95,56 @@ impl Ledger {
     }
 
     /// Stores a key and adds its notice, unless the tenant has too many.
-    pub async fn key_create(&self, actor: &Actor, new: &NewApiKey) -> Result<KeyCreation, LedgerError> {
-        self.run("key_create", async |conn| {
-            conn.transaction(async |conn| {
-                // One creation per tenant at a time, so that the count stays true.
-                lock_registrations(conn, actor.tenant).await?;
-                if api_keys::table.find(new.id).count().get_result::<i64>(conn).await? > 0 {
-                    return Ok(KeyCreation::Exists);
-                }
-                let count = api_keys::table.filter(api_keys::tenant_id.eq(actor.tenant)).count();
-                if count.get_result::<i64>(conn).await? >= i64::from(ApiKey::MAX_PER_TENANT) {
-                    return Ok(KeyCreation::TooMany);
-                }
-                let row = (
-                    api_keys::id.eq(new.id),
-                    api_keys::tenant_id.eq(actor.tenant),
-                    api_keys::name.eq(&new.name),
-                    api_keys::key_sha256.eq(&new.hash.0),
-                    api_keys::created_by.eq(&actor.user),
-                    api_keys::expires_at.eq(new.expires_at),
-                );
-                let insert = diesel::insert_into(api_keys::table).values(row).returning(ApiKey::as_returning());
-                let key = insert.get_result(conn).await?;
-                notify(conn, actor, NoticeType::KeyCreated, &key).await?;
-                Ok(KeyCreation::Made(key))
-            })
-            .await
+    pub async fn key_create(&self, actor: &Actor, new: &NewApiKey) -> Result<Result<ApiKey, Refusal>, LedgerError> {
+        self.transaction("key_create", async |conn| {
+            // One creation per tenant at a time, so that the count stays true.
+            lock_registrations(conn, actor.tenant).await?;
+            if api_keys::table.find(new.id).count().get_result::<i64>(conn).await? > 0 {
+                return Ok(Err(Refusal::KeyExists));
+            }
+            let count = api_keys::table.filter(api_keys::tenant_id.eq(actor.tenant)).count();
+            if count.get_result::<i64>(conn).await? >= i64::from(ApiKey::MAX_PER_TENANT) {
+                return Ok(Err(Refusal::TooManyKeys(ApiKey::MAX_PER_TENANT)));
+            }
+            let row = (
+                api_keys::id.eq(new.id),
+                api_keys::tenant_id.eq(actor.tenant),
+                api_keys::name.eq(&new.name),
+                api_keys::key_sha256.eq(&new.hash.0),
+                api_keys::created_by.eq(&actor.user),
+                api_keys::expires_at.eq(new.expires_at),
+            );
+            let insert = diesel::insert_into(api_keys::table).values(row).returning(ApiKey::as_returning());
+            let key = insert.get_result(conn).await?;
+            notify(conn, actor, NoticeType::KeyCreated, &key).await?;
+            Ok(Ok(key))
         })
         .await
     }
 
     /// Deletes one of the tenant's keys and adds its notice. Returns the key, or `None` if there is no such key.
     pub async fn key_revoke(&self, actor: &Actor, id: KeyId) -> Result<Option<ApiKey>, LedgerError> {
-        self.run("key_revoke", async |conn| {
-            conn.transaction(async |conn| {
-                let one = api_keys::table.find(id).filter(api_keys::tenant_id.eq(actor.tenant));
-                let revoked = diesel::delete(one).returning(ApiKey::as_returning());
-                let revoked: Option<ApiKey> = revoked.get_result(conn).await.optional()?;
-                if let Some(key) = &revoked {
-                    notify(conn, actor, NoticeType::KeyRevoked, key).await?;
-                }
-                Ok(revoked)
-            })
-            .await
+        self.transaction("key_revoke", async |conn| {
+            let one = api_keys::table.find(id).filter(api_keys::tenant_id.eq(actor.tenant));
+            let revoked = diesel::delete(one).returning(ApiKey::as_returning());
+            let revoked: Option<ApiKey> = revoked.get_result(conn).await.optional()?;
+            if let Some(key) = &revoked {
+                notify(conn, actor, NoticeType::KeyRevoked, key).await?;
+            }
+            Ok(revoked)
         })
         .await
     }
 
     /// Deletes all keys of the tenant and adds a notice of each. Returns how many there were.
     pub async fn keys_revoke(&self, actor: &Actor) -> Result<usize, LedgerError> {
-        self.run("keys_revoke", async |conn| {
-            conn.transaction(async |conn| {
-                let all = api_keys::table.filter(api_keys::tenant_id.eq(actor.tenant));
-                let revoked: Vec<ApiKey> =
-                    diesel::delete(all).returning(ApiKey::as_returning()).get_results(conn).await?;
-                for key in &revoked {
-                    notify(conn, actor, NoticeType::KeyRevoked, key).await?;
-                }
-                Ok(revoked.len())
-            })
-            .await
+        self.transaction("keys_revoke", async |conn| {
+            let all = api_keys::table.filter(api_keys::tenant_id.eq(actor.tenant));
+            let revoked: Vec<ApiKey> = diesel::delete(all).returning(ApiKey::as_returning()).get_results(conn).await?;
+            for key in &revoked {
+                notify(conn, actor, NoticeType::KeyRevoked, key).await?;
+            }
+            Ok(revoked.len())
         })
         .await
     }

@@ -26,7 +26,7 @@ mod tenant;
 mod test_deliveries;
 mod webhook;
 
-pub use api_keys::{ApiKey, KeyCreation, NewApiKey};
+pub use api_keys::{ApiKey, NewApiKey};
 pub use connect::{
     address::LedgerConfig,
     clock::ClockReading,

@@ -13,6 +13,10 @@ pub enum Refusal {
     TooMany(u32),
     /// The tenant has the most deleted webhooks that are kept: this many.
     TooManyDeleted(u32),
+    /// A key has this id already.
+    KeyExists,
+    /// The tenant has the most keys that it may have: this many.
+    TooManyKeys(u16),
     /// The webhook is paused.
     Paused,
     /// Deliveries of the webhook are being cancelled, and so would those be that are sent again now.

@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use domain::{KeyId, TenantId, find_hidden, is_blank};
-use ledger::{Actor, ApiKey, CredentialHash, KeyCreation, NewApiKey, Page};
+use ledger::{Actor, ApiKey, CredentialHash, NewApiKey, Page};
 use service_kit::Settings;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -79,8 +79,8 @@ pub(crate) async fn run(settings: &Settings, command: Command) -> anyhow::Result
             let id = KeyId::from(Uuid::now_v7());
             let new = NewApiKey { id, name, expires_at, hash: CredentialHash::of(&key) };
             match server_error::database(ledger.key_create(&whose.into(), &new).await)? {
-                KeyCreation::Made(_) => output::line(key),
-                KeyCreation::Exists | KeyCreation::TooMany => {
+                Ok(_) => output::line(key),
+                Err(_) => {
                     bail!("the tenant has {} keys, the maximum: revoke one first", ApiKey::MAX_PER_TENANT)
                 }
             }

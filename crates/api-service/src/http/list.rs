@@ -143,6 +143,14 @@ pub(crate) fn moment(name: &str, text: &str) -> Result<OffsetDateTime, Violation
     moment.map_err(|wrong| Violation::new(name, "invalid_timestamp", format!("is {wrong} ({hint})")))
 }
 
+/// Reads a parameter that is a text, as the database can compare it.
+pub(crate) fn text(name: &str, text: &str) -> Result<String, Violation> {
+    match text.contains('\0') {
+        true => Err(Violation::new(name, "control_character", "must not contain control characters")),
+        false => Ok(text.to_owned()),
+    }
+}
+
 /// Reads a parameter that is true or false.
 pub(crate) fn truth(name: &str, text: &str) -> Result<bool, Violation> {
     text.parse().map_err(|_| Violation::new(name, "invalid_boolean", "must be true or false"))

@@ -289,6 +289,8 @@ impl From<Refusal> for ApiError {
             Refusal::Exists(id) => Self::RegisteredBefore(id),
             Refusal::TooMany(most) => Self::TooManyWebhooks(most),
             Refusal::TooManyDeleted(most) => Self::TooManyDeleted(most),
+            Refusal::KeyExists => Self::CreatedBefore,
+            Refusal::TooManyKeys(most) => Self::TooManyKeys(most),
             Refusal::Paused => Self::WebhookInactive,
             Refusal::Cancelling => Self::Cancelling,
             Refusal::TooOld => Self::TooOld,
