@@ -53,7 +53,7 @@ impl Docs {
         let schemas = SCHEMAS.map(|(name, text)| (format!("schemas/{name}"), "application/schema+json", text.into()));
         let others = [
             ("openapi.json".to_owned(), "application/json", format!("{document:#}\n").into()),
-            // As text, which browsers show.
+            // Browsers show text, and offer YAML to save.
             ("asyncapi.yaml".to_owned(), "text/plain; charset=utf-8", asyncapi_text().into()),
             ("docs/style.css".to_owned(), "text/css; charset=utf-8", console::DOCS_STYLE.into()),
         ];

@@ -175,7 +175,7 @@ pub struct Acker {
 
 impl Acker {
     /// Tells the broker that the effects of messages are durable, in as few frames as possible. If a connection is gone, the
-    /// broker delivers its messages again. This is counted, and is no error of the caller's. Acknowledgements that cannot be
+    /// broker delivers its messages again. This is counted, and the caller has no error. Acknowledgements that cannot be
     /// sent time out together.
     pub async fn ack_all(mut ackers: Vec<Self>) {
         // The list is short: only a rebuilt connection adds a channel.

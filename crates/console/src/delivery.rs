@@ -20,8 +20,9 @@ const MAX_COMMAND_BODY_BYTES: usize = 3_000;
 const MAX_ANSWER_BYTES: usize = 1_500;
 /// How much of a URL stands in the request.
 const MAX_URL_BYTES: usize = 12_500;
-/// How many steps are shown: attempts, or several that failed alike, of which so many times are shown.
+/// The maximum of steps that are shown: an attempt, or several that failed alike.
 const MAX_STEPS: usize = 12;
+/// The maximum of times that are shown of attempts that failed alike.
 const MAX_TIMES: usize = 7;
 
 /// The page.
@@ -116,7 +117,7 @@ impl DeliveryDetails {
         }
     }
 
-    /// What this delivery's state means.
+    /// The meaning of this delivery's state.
     fn outlook(&self, frame: &Frame) -> Markup {
         let (delivery, has_body) = (&self.delivery, self.body.is_some());
         html! {

@@ -11,7 +11,7 @@ use crate::{
     times::{for_input, from_text, full, relative},
 };
 
-/// How much of a notice is shown, in bytes of HTML: twice as much as a name and a failure of the usual length have.
+/// The maximum of a notice that is shown, in bytes of HTML: twice as much as a name and a failure of the usual length have.
 const MAX_SUMMARY_BYTES: usize = 2_000;
 
 /// Notices about a webhook, a page of them.

@@ -69,7 +69,7 @@ impl LogQuery {
         self.written(range, &self.cursor)
     }
 
-    /// What the address of a delivery's page adds, so that the page leads back to this part of the log. Nothing if that is long.
+    /// The query string of a delivery's page that leads back to this part of the log. Empty if it would be long.
     pub fn way_back(&self) -> String {
         Some(self.written(&self.range, &self.cursor))
             .filter(|query| (2..MAX_WAY_BACK_BYTES).contains(&query.len()))

@@ -1,4 +1,4 @@
-//! Recoveries of what was dropped or skipped: the count first, then the progress, and the list of a webhook's.
+//! Recoveries of what was dropped or skipped: the count first, then the progress, and the list of a webhook's recoveries.
 
 use domain::{EventType, OutcomeClass};
 use ledger::{NewRecovery, Recoverable, RecoverableCount, Recovery, Webhook};
@@ -27,7 +27,7 @@ pub struct RecoverForm {
     pub event_types: Vec<EventType>,
     /// What is wrong with these.
     pub faults: Vec<FieldFault>,
-    /// What was asked for, and how many deliveries that are.
+    /// The recovery that was asked for, and its number of deliveries.
     pub counted: Option<(NewRecovery, RecoverableCount)>,
     /// The webhook's recoveries, newest first.
     pub recoveries: Vec<Recovery>,
@@ -152,7 +152,7 @@ fn apart(counted: RecoverableCount) -> String {
     words.collect::<Vec<_>>().join(" and ")
 }
 
-/// A recovery in the list of a webhook's.
+/// An entry of the list of recoveries.
 fn entry(webhook: &Webhook, recovery: &Recovery, frame: &Frame) -> Markup {
     html! {
         li {

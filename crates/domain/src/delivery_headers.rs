@@ -1,4 +1,4 @@
-//! The headers by which a receiver tells deliveries, events and attempts, besides the signatures (specification, section 4.4).
+//! The headers by which a receiver tells deliveries, events and attempts apart, besides the signatures (specification, section 4.4).
 
 use crate::{
     event_type::EventType,

@@ -137,7 +137,7 @@ impl ReceiverHeaders {
         if all.iter().map(|(_, value)| value.len()).sum::<usize>() > MAX_VALUES_CHARS {
             return Err(HeaderFault::LongValues);
         }
-        // Reserved at once, as a string that grows leaves copies of the values behind.
+        // A string that grows leaves copies of the values behind, so all of it is reserved first.
         let mut text = String::with_capacity(all.iter().map(|(name, value)| name.len() + value.len() + 3).sum());
         for (name, value) in all {
             for part in [name, ": ", value, "\n"] {

@@ -141,7 +141,7 @@ rows! { RecoverableWebhook { id, tenant, is_recovering } }
 
 /// The count of each state stops here: some tens of milliseconds, or a second or two for deliveries of certain outcomes.
 const MAX_COUNT: i64 = 100_000;
-/// The maximum of deliveries of each state whose event types are looked up for a count: a tenth of a second.
+/// The maximum of deliveries of each state of which a count looks up the event types: a tenth of a second.
 const MAX_LOOKED_UP: i64 = 20_000;
 
 const FIND_WEBHOOKS: &str = "SELECT w.id, w.tenant_id AS tenant, \

@@ -95,9 +95,9 @@ pub struct NewWebhook {
 /// Which of a tenant's webhooks are listed. The default: all that are not deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookFilter {
-    /// The one that has this external id.
+    /// The webhook with this external id.
     pub external_id: Option<String>,
-    /// Those that have this name.
+    /// The webhooks with this name.
     pub name: Option<String>,
     /// The deleted ones, as long as their logs are kept.
     pub is_deleted: bool,

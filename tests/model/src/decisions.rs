@@ -18,7 +18,7 @@ pub struct JobPlaces {
 /// The reason to hold a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldReason {
-    /// The webhook was paused when the job was judged.
+    /// The webhook was paused when the job was checked.
     Paused,
     /// The webhook's receiver is slow: the job found no free attempt.
     Slow,

@@ -48,7 +48,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: PageReques
     Ok(html(StatusCode::OK, page.render(&asked.frame)))
 }
 
-/// What of the log an address asks for. That of a delivery's page has it from the log that led there.
+/// The part of the log that an address asks for. The address of a delivery's page has that of the log which led there.
 fn log_query(asked: &PageRequest) -> LogQuery {
     LogQuery {
         state: asked.first("state").to_owned(),

@@ -1,4 +1,4 @@
-//! Recoveries: the form that begins one, the list of a webhook's, the progress of one, and its stop.
+//! Recoveries: the form that begins one, the list of a webhook's recoveries, the progress of one, and its stop.
 
 use std::collections::HashSet;
 

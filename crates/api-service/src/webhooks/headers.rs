@@ -32,7 +32,7 @@ fn read(field: &str, given: &Given<'_>, need: Need) -> Checked<HeaderChange> {
         Given::Json(value) => return wrong_type(field, "an object of names and values", value),
         Given::Form(texts) => lines(field, texts, need)?,
     };
-    // As many as may be removed and set together.
+    // A change may remove the maximum of headers, and set as many.
     if members.len() > 2 * MAX_HEADERS {
         return faulty(field, HeaderFault::TooMany);
     }

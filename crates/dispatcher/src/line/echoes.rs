@@ -9,7 +9,7 @@ use domain::ReceiverHeaders;
 
 /// Shorter values are not masked: a text full of them would be unreadable, and would show by its gaps which they are.
 const MIN_MASKED_CHARS: usize = 4;
-/// How often a byte of a text may be compared with one value, on average.
+/// The maximum of comparisons of a byte of a text with one value, on average.
 const MAX_COMPARISONS: usize = 8;
 /// The end of a text that was shortened.
 const ELLIPSIS: &[u8] = "…".as_bytes();

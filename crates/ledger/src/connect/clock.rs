@@ -52,7 +52,7 @@ impl Ledger {
             let (database, is_read_only) = statement::sql(READ_CLOCK).value(conn).await?;
             let round_trip = began.elapsed();
             if is_read_only {
-                // As a server answers to a write that it does not take.
+                // The error is the one with which a server refuses a write.
                 let text = Box::new("the database takes no writes".to_owned());
                 return Err(Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, text));
             }

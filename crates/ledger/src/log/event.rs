@@ -196,7 +196,7 @@ impl EventRow {
     ) -> FoundEvent {
         let Self { occurred_at, event_type, received_at } = self;
         let is_test = deliveries.values().any(|delivery| delivery.is_test);
-        // What is certain comes first: a webhook's subscription is only known as it is now.
+        // Certain reasons come first: of a webhook's subscription, only the present one is known.
         let absence = |row: &WebhookRow| match row {
             _ if row.deleted_at.is_some_and(|deleted_at| deleted_at <= received_at) => Absence::Deleted,
             _ if row.created_at > received_at => Absence::CreatedLater,

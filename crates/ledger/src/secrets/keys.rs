@@ -16,10 +16,10 @@ use crate::{
     statement::sql,
 };
 
-/// Webhooks whose secrets one step reads.
+/// The number of webhooks of which one step reads the secrets.
 const STEP_WEBHOOKS: usize = 200;
 
-/// How many secrets a key seals: signing secrets, and the headers of webhooks that have some.
+/// The number of secrets that a key seals: signing secrets, and the headers of webhooks that have some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {
     /// The key's id.
@@ -64,7 +64,7 @@ pub struct Unopened {
 /// A webhook with what is sealed of it: the signing secret with its key, and the headers with theirs.
 type SealedRow = (WebhookId, (String, Vec<u8>), (Option<String>, Option<Vec<u8>>));
 
-// Changes only webhooks whose secrets are still as they were read, in the order of ids, so that two runs never deadlock.
+// Changes only webhooks with secrets that are still as they were read, in the order of ids, so that two runs never deadlock.
 batch_statement! {
     Reseal -> (SqlUuid,);
     resealed {

@@ -65,7 +65,7 @@ enum ErasureStage {
         webhook: usize,
         after: Uuid,
     },
-    /// The tables of webhooks, then those of the tenant: so many are done.
+    /// The tables of webhooks, then the tables of the tenant, with the number that are done.
     Tables {
         done: usize,
     },

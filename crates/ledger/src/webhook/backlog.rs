@@ -26,7 +26,7 @@ pub struct Backlog {
     pub is_queued: bool,
     /// The running recovery.
     pub recovery: Option<Uuid>,
-    /// How many deliveries the running recovery has sent again.
+    /// The number of deliveries that the running recovery has sent again.
     pub recovered: i32,
 }
 

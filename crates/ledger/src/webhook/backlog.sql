@@ -1,4 +1,4 @@
--- How many deliveries of each webhook in $1 wait, were dropped and were skipped, each up to $2, and its running recovery. One that waits for its
+-- The numbers of deliveries of each webhook in $1 that wait, were dropped and were skipped, each up to $2, and its running recovery. One that waits for its
 -- retry may also be held, and counts once. A webhook's rows are read along one index (README, a webhook's log).
 -- Of the held ones twice as many are read: if more than half of these wait for their retry, that count is full anyway.
 SELECT

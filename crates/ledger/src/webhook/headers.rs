@@ -27,7 +27,7 @@ pub struct NewHeaders {
 }
 
 impl NewHeaders {
-    /// What history shows of the change: names.
+    /// The details of the change for the history: names of headers.
     pub(crate) fn details(&self, before: &WebhookHeaders) -> Value {
         let is_removed = |name: &&String| !self.headers.names.iter().any(|left| left.eq_ignore_ascii_case(name));
         let removed: Vec<_> = before.names.iter().filter(is_removed).collect();

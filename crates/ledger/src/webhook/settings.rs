@@ -21,7 +21,7 @@ pub struct WebhookSettings {
     pub name: String,
     /// Notes for administrators. Empty if there are none.
     pub description: String,
-    /// What the administrators' own system calls the webhook: no two of a tenant's webhooks have the same.
+    /// The webhook's id in the administrators' own system. No two of a tenant's webhooks have the same.
     pub external_id: Option<String>,
     /// The destination, as it was written.
     pub url: String,
