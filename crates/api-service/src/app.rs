@@ -25,10 +25,12 @@ const OPS_PORT: u16 = 9081;
 /// How long a request's database call may hold its connection.
 pub const REQUEST_CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The shares of the process's database connections. It has at least five: neither an unknown session or key nor a slow
+/// The shares of the process's database connections. It has at least six: neither an unknown session or key nor a slow
 /// step may take the only one of its kind.
 struct ConnectionShares {
     requests: usize,
+    /// For searches of bodies, one at a time of each tenant.
+    searches: usize,
     /// For look-ups of sessions and keys.
     sessions: usize,
     background: usize,
@@ -38,7 +40,9 @@ impl ConnectionShares {
     fn of(settings: &Settings) -> Self {
         let connections = settings.database.max_connections;
         let (background, sessions) = ((connections / 4).max(2), (connections / 4).max(2));
-        Self { requests: connections.saturating_sub(sessions + background).max(1), sessions, background }
+        let searches = (connections / 8).clamp(1, 2);
+        let requests = connections.saturating_sub(sessions + background + searches).max(1);
+        Self { requests, searches, sessions, background }
     }
 }
 
@@ -58,8 +62,8 @@ pub struct App {
     /// Its ledger is for background work.
     foundation: Foundation,
     settings: Settings,
-    /// For requests.
-    ledger: Ledger,
+    /// For requests, and for their searches of bodies.
+    ledgers: [Ledger; 2],
     keys: SecretKeys,
     authentication: Authentication,
     listener: TcpListener,
@@ -82,14 +86,15 @@ impl App {
     pub async fn granting(one_request: Duration, settings: &Settings) -> Result<Self, StartError> {
         let keys = connections::secret_keys(settings)?;
         settings.console.log_in()?;
-        let ConnectionShares { requests, sessions, background } = ConnectionShares::of(settings);
+        let ConnectionShares { requests, searches, sessions, background } = ConnectionShares::of(settings);
         let background = connections::ledger_with(settings, PROCESS_NAME, background)?;
         let ledger = connections::part_of_ledger(&background, requests, one_request)?;
+        let searches = connections::part_of_ledger(&background, searches, one_request)?.one_call_each();
         let authentication = Authentication::new(settings, &background, sessions, one_request)?;
         let foundation = Foundation::build(settings, PROCESS_NAME, OPS_PORT, background).await?;
         let (listener, address) = listen("api.listen", settings.api.listen).await?;
         let settings = settings.clone();
-        Ok(Self { foundation, settings, ledger, keys, authentication, listener, address })
+        Ok(Self { foundation, settings, ledgers: [ledger, searches], keys, authentication, listener, address })
     }
 
     /// The API's address, with the port that the system chose.
@@ -108,7 +113,7 @@ impl App {
     /// # Errors
     /// [`AppError`] when the schema is too old, the server fails, or a task panics that it needs.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), AppError> {
-        let Self { foundation, settings, ledger, keys, authentication, listener, .. } = self;
+        let Self { foundation, settings, ledgers, keys, authentication, listener, .. } = self;
         tracing::info!(fingerprints = ?keys.fingerprints().collect::<Vec<_>>(), "the keys that seal secrets");
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
@@ -124,7 +129,7 @@ impl App {
         };
         let (brakes, brake) = watch::channel(None);
         running.essential.spawn("brakes", brakes::watch(running.ledger.clone(), brakes, shutdown.clone()));
-        let state = State::new(&settings, ledger, wakes, keys, brake);
+        let state = State::new(&settings, ledgers, wakes, keys, brake);
         let docs = Docs::new(&settings.limits, state.most, settings.console.enabled);
         let routes = Routes::new(state, docs, authentication, metrics, running.traces.clone());
         // In a box: the nested futures exceed the compiler's depth limit.

@@ -1,22 +1,26 @@
-//! `/api/v1/webhooks/{id}/deliveries/`: the delivery log. It shows past attempts and the next one.
+//! `/api/v1/webhooks/{id}/deliveries/` and `/api/v1/deliveries/`: the delivery log. It shows past attempts and the next one.
 
-mod filter;
+pub(crate) mod filter;
 pub(crate) mod test_delivery;
 
 use std::time::Duration;
 
 use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::{DeliveryId, TEST_HEADER, WebhookId, delivery_headers, time_text::written};
-use ledger::{Attempt, Delivery, DeliveryFilter, OwnWebhook};
+use ledger::{Attempt, Delivery, DeliveryFilter, DeliveryPage, LastAttempt, ListedDelivery, OwnWebhook, Page};
 use serde_json::{Value, json};
 
 use crate::{
-    http::{ApiError, Body, Caller, HandlerResult, Id, List, Query},
+    http::{ApiError, Body, Caller, HandlerResult, Id, List, Query, SearchedList},
     webhooks,
 };
 
-/// The time that the search for a page's entries may take: well below the time of a request.
-pub(crate) const SEARCH_BUDGET: Duration = Duration::from_millis(30);
+/// How long a search may take: well below the time of a request. Of one webhook's log.
+const WEBHOOK_BUDGET: Duration = Duration::from_millis(30);
+/// Of the logs of all webhooks. Each of a thousand needs some microseconds for each day.
+const TENANT_BUDGET: Duration = Duration::from_millis(250);
+/// Of bodies, for a text.
+const TEXT_BUDGET: Duration = Duration::from_millis(500);
 
 /// One delivery, with its body and every attempt.
 pub(crate) struct Detail {
@@ -26,28 +30,71 @@ pub(crate) struct Detail {
     pub(crate) attempts: Vec<Attempt>,
 }
 
+/// The parameters of a log.
+type LogParameters = Result<Query<DeliveryId, DeliveryFilter>, ApiError>;
+
 /// Answers with the deliveries of a webhook, deleted or not, newest event first. An unknown webhook counts before a
 /// faulty query.
-pub(crate) async fn list(
-    caller: Caller,
-    Id(webhook): Id<WebhookId>,
-    query: Result<Query<DeliveryId, DeliveryFilter>, ApiError>,
-) -> HandlerResult {
+pub(crate) async fn list(caller: Caller, Id(webhook): Id<WebhookId>, query: LogParameters) -> HandlerResult {
     let webhook = webhooks::known(&caller, webhook).await?;
-    let Query(page, filter, cursors) = query?;
-    let page = caller.ledger.delivery_list(webhook, filter, page, SEARCH_BUDGET).await?;
-    let next_cursor = page.next.map(|last| cursors.after(last.as_uuid()));
-    let bodies = caller.ledger.bodies_find(&page.deliveries).await?;
-    let view = |delivery: &Delivery| view(webhook.id(), delivery, bodies.contains(&delivery.id));
-    let data = page.deliveries.iter().map(view).collect();
-    Ok(HttpResponse::Ok().json(List { data, next_cursor }))
+    answer(&caller, Some(webhook), query?).await
 }
 
-/// Answers with one delivery, its request and every attempt.
+/// Answers with the deliveries of all webhooks of the tenant, deleted or not, newest event first.
+pub(crate) async fn list_of_tenant(caller: Caller, query: LogParameters) -> HandlerResult {
+    answer(&caller, None, query?).await
+}
+
+async fn answer(
+    caller: &Caller,
+    webhook: Option<OwnWebhook>,
+    Query(page, filter, cursors): Query<DeliveryId, DeliveryFilter>,
+) -> HandlerResult {
+    let page = search(caller, webhook, &filter, page).await?;
+    let next_cursor = page.next.map(|last| cursors.after(last.as_uuid()));
+    let bodies = caller.ledger.bodies_find(&page.deliveries).await?;
+    let searched_until = page.searched_until().and_then(written);
+    let row = |listed: &ListedDelivery| {
+        view(listed.webhook, &listed.delivery, listed.last_attempt.as_ref(), bodies.contains(&listed.delivery.id))
+    };
+    let list = List { data: page.deliveries.iter().map(row).collect(), next_cursor };
+    Ok(HttpResponse::Ok().json(SearchedList { list, searched_until }))
+}
+
+/// Searches the log of a webhook, or those of all webhooks of the tenant. Bodies are searched on connections of their own.
+pub(crate) async fn search(
+    caller: &Caller,
+    webhook: Option<OwnWebhook>,
+    filter: &DeliveryFilter,
+    page: Page<DeliveryId>,
+) -> Result<DeliveryPage, ApiError> {
+    let tenant = caller.admin.tenant;
+    let webhooks = match webhook {
+        Some(webhook) => vec![webhook],
+        None => caller.ledger.webhooks_known(tenant).await?,
+    };
+    let (ledger, budget) = match (&filter.contains, webhook) {
+        (Some(_), _) => (&caller.searches.of_tenant(tenant), TEXT_BUDGET),
+        (None, Some(_)) => (&caller.ledger, WEBHOOK_BUDGET),
+        (None, None) => (&caller.ledger, TENANT_BUDGET),
+    };
+    Ok(ledger.delivery_list((tenant, &webhooks), filter, page, budget).await?)
+}
+
+/// Answers with one delivery of a webhook, its request and every attempt.
 pub(crate) async fn get(caller: Caller, Id(webhook): Id<WebhookId>, Id(id): Id<DeliveryId>) -> HandlerResult {
-    let webhook = webhooks::known(&caller, webhook).await?;
-    let Detail { delivery, body, attempts } = find(&caller, webhook, id).await?;
-    let mut detail = view(webhook.id(), &delivery, body.is_some());
+    detail(&caller, webhooks::known(&caller, webhook).await?, id).await
+}
+
+/// Answers with one delivery of the tenant. A receiver knows no more of it than this id.
+pub(crate) async fn get_of_tenant(caller: Caller, Id(id): Id<DeliveryId>) -> HandlerResult {
+    let webhook = caller.ledger.delivery_webhook(caller.admin.tenant, id).await?.ok_or(ApiError::NotFound)?;
+    detail(&caller, webhook, id).await
+}
+
+async fn detail(caller: &Caller, webhook: OwnWebhook, id: DeliveryId) -> HandlerResult {
+    let Detail { delivery, body, attempts } = find(caller, webhook, id).await?;
+    let mut detail = view(webhook.id(), &delivery, attempts.last().map(LastAttempt::from).as_ref(), body.is_some());
     // Each attempt has its own signature, which is not stored.
     let mut headers = json!({"Content-Type": "application/json"});
     for (name, value) in delivery_headers(id, delivery.event, delivery.event_type) {
@@ -82,7 +129,9 @@ pub(crate) async fn post_resend(
     Id(id): Id<DeliveryId>,
     Body(()): Body<()>,
 ) -> HandlerResult {
-    Ok(accepted(webhook, &resend(&caller, webhook, id).await?))
+    let delivery = resend(&caller, webhook, id).await?;
+    let last_attempt = caller.ledger.last_attempts(&[id]).await?.pop().map(|(_, last)| last);
+    Ok(accepted(webhook, &delivery, last_attempt.as_ref()))
 }
 
 /// Sends a delivery again, with the same id and body: the outbox relay publishes its job. The call is idempotent while
@@ -98,12 +147,12 @@ pub(crate) async fn resend(caller: &Caller, webhook: WebhookId, id: DeliveryId) 
 }
 
 /// Answers 202 with a delivery. Its job is in the outbox, or published already.
-fn accepted(webhook: WebhookId, delivery: &Delivery) -> HttpResponse {
+fn accepted(webhook: WebhookId, delivery: &Delivery, last_attempt: Option<&LastAttempt>) -> HttpResponse {
     let location = format!("/api/v1/webhooks/{webhook}/deliveries/{}/", delivery.id);
-    HttpResponse::Accepted().insert_header((LOCATION, location)).json(view(webhook, delivery, true))
+    HttpResponse::Accepted().insert_header((LOCATION, location)).json(view(webhook, delivery, last_attempt, true))
 }
 
-fn view(webhook: WebhookId, delivery: &Delivery, has_body: bool) -> Value {
+fn view(webhook: WebhookId, delivery: &Delivery, last_attempt: Option<&LastAttempt>, has_body: bool) -> Value {
     json!({
         "id": delivery.id,
         "webhook_id": webhook,
@@ -117,6 +166,12 @@ fn view(webhook: WebhookId, delivery: &Delivery, has_body: bool) -> Value {
         "first_failed_at": delivery.first_failed_at.and_then(written),
         "next_attempt_at": delivery.next_attempt_at.and_then(written),
         "is_body_expired": !has_body,
+        "last_attempt": last_attempt.map(|last| json!({
+            "outcome": last.outcome.as_str(),
+            "status": last.status,
+            "error": last.error,
+            "at": written(last.started_at),
+        })),
     })
 }
 

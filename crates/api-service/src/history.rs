@@ -21,6 +21,14 @@ pub(crate) async fn list(
     Ok(HttpResponse::Ok().json(List { data: entries.iter().map(view).collect(), next_cursor }))
 }
 
+/// What administrators did to all webhooks of the tenant, newest first.
+pub(crate) async fn list_of_tenant(caller: Caller, Query(page, (), cursors): Query<Uuid>) -> HandlerResult {
+    let read = Page { limit: page.limit + 1, ..page };
+    let entries = caller.ledger.history_of_tenant(caller.admin.tenant, read).await?;
+    let (entries, next_cursor) = cut(entries, page.limit, cursors, |entry| entry.id);
+    Ok(HttpResponse::Ok().json(List { data: entries.iter().map(view).collect(), next_cursor }))
+}
+
 /// The notices about a webhook, newest first. They are there for longer than the webhook's log.
 pub(crate) async fn list_notices(
     caller: Caller,
@@ -40,6 +48,7 @@ const FIRST_ENTRY: Page<Uuid> = Page { after: None, limit: 1 };
 fn view(entry: &HistoryEntry) -> Value {
     json!({
         "id": entry.id,
+        "webhook_id": entry.webhook,
         "created_at": written(entry.created_at),
         "user": entry.user,
         "action": entry.action.as_str(),

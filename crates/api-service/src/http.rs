@@ -20,7 +20,7 @@ pub(crate) use self::{
     cursor::Cursors,
     fields::{Checked, Fields, Given, Source},
     json::{Members, Need},
-    list::{List, Parameters, Query, cut},
+    list::{List, Parameters, Query, SearchedList, cut},
     path::Id,
     preconditions::{IdempotencyKey, Precondition, tag},
     problem::{ApiError, HandlerResult},

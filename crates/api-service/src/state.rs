@@ -16,6 +16,8 @@ const DELETED_PER_WEBHOOK: u32 = 10;
 /// The state.
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
+    /// For searches of bodies.
+    pub(crate) searches: Ledger,
     pub(crate) wakes: Wakes,
     pub(crate) keys: SecretKeys,
     pub(crate) rules: Rules,
@@ -42,7 +44,7 @@ pub(crate) struct Rules {
 impl State {
     pub(crate) fn new(
         settings: &Settings,
-        ledger: Ledger,
+        [ledger, searches]: [Ledger; 2],
         wakes: Wakes,
         keys: SecretKeys,
         brake: watch::Receiver<Option<console::BrakeCause>>,
@@ -51,6 +53,7 @@ impl State {
         let address_policy = settings.egress.address_policy();
         Self {
             ledger,
+            searches,
             wakes,
             keys,
             rules: Rules { name_chars: limits.name_chars, url_chars: limits.url_chars, address_policy },

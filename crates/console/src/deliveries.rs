@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use domain::{DeliveryId, DeliveryState, EventType};
-use ledger::Delivery;
+use ledger::{Delivery, LastAttempt, ListedDelivery};
 use maud::{Markup, html};
 
 use crate::{
     Frame, LogQuery, Paths, StatsSection, Tab, WebhookFrame,
+    text::shown,
     times::{due, moment, relative, zone},
 };
 
@@ -31,7 +32,7 @@ pub struct Deliveries {
     /// What is asked for.
     pub query: LogQuery,
     /// This page of the log.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<ListedDelivery>,
     /// Those of the deliveries whose bodies are kept.
     pub bodies: BTreeSet<DeliveryId>,
     /// The cursor of the next page.
@@ -103,8 +104,8 @@ impl Deliveries {
                 p.nothing #rows data-live="" { (self.nothing()) }
             } @else {
                 table.log {
-                    thead { tr { th { "State" } th { "Event" } th { "Fired" } th.number { "Attempts" } th { "Next attempt" } } }
-                    tbody #rows data-live="rows" { @for delivery in &self.deliveries { (self.row(delivery, frame)) } }
+                    thead { tr { th { "State" } th { "Event" } th { "Fired" } th { "Last attempt" } th.number { "Attempts" } th { "Next attempt" } } }
+                    tbody #rows data-live="rows" { @for listed in &self.deliveries { (self.row(listed, frame)) } }
                 }
             }
         }
@@ -122,7 +123,7 @@ impl Deliveries {
         }
     }
 
-    fn row(&self, delivery: &Delivery, frame: &Frame) -> Markup {
+    fn row(&self, ListedDelivery { delivery, last_attempt, .. }: &ListedDelivery, frame: &Frame) -> Markup {
         html! {
             tr #{ "d" (delivery.id) } {
                 td { (badge(delivery.state)) }
@@ -132,6 +133,7 @@ impl Deliveries {
                     @if !self.bodies.contains(&delivery.id) { " " span.tag { "body expired" } }
                 }
                 td { (relative(delivery.occurred_at(), frame.now)) " " span.exact { (moment(delivery.occurred_at(), frame.now)) } }
+                (last(last_attempt.as_ref()))
                 td.number { (attempts(delivery.attempts)) }
                 (next(delivery, self.webhook.is_paused(), frame))
             }
@@ -143,6 +145,23 @@ impl Deliveries {
             nav.pager aria-label="Pages of the log" {
                 @if !self.query.cursor.is_empty() { a.button href=(self.query.address("")) { "Newest" } }
                 @if let Some(next) = &self.next { a.button href=(self.query.address(next)) rel="next" { "Older" } }
+            }
+        }
+    }
+}
+
+/// The longest reason of a failure, in bytes of HTML.
+const MAX_REASON_BYTES: usize = 120;
+
+/// The column of the last attempt: its status, or why it failed.
+pub(crate) fn last(attempt: Option<&LastAttempt>) -> Markup {
+    html! {
+        td.last {
+            @if let Some(attempt) = attempt {
+                @match &attempt.error {
+                    Some(error) => { @let (text, is_cut) = shown(error, MAX_REASON_BYTES); bdi { (text) @if is_cut { "…" } } },
+                    None => { @if let Some(status) = attempt.status { (status) } },
+                }
             }
         }
     }

@@ -1,15 +1,18 @@
-//! What became of an event.
+//! What became of an event, and which deliveries have a text.
 
-use domain::EventId;
-use ledger::{EventAtWebhook, FoundEvent, FoundEvents};
+use std::collections::HashMap;
+
+use domain::{EventId, WebhookId};
+use ledger::{EventAtWebhook, FoundEvent, FoundEvents, ListedDelivery};
 use maud::{Markup, html};
+use time::OffsetDateTime;
 
 use crate::{
     Frame, Paths,
-    deliveries::{attempts, badge, next},
+    deliveries::{attempts, badge, last, next},
     layout,
-    text::{number, sentence, shortened},
-    times::{full, relative},
+    text::{number, query, sentence, shortened},
+    times::{full, moment, relative},
 };
 
 /// How many webhooks are shown of all the events together.
@@ -20,12 +23,25 @@ const MAX_SHOWN_WEBHOOKS: usize = 80;
 pub enum SearchResult {
     /// Nothing was asked for.
     Nothing,
-    /// It is no id.
-    NoId,
+    /// It cannot be searched for. The reason.
+    Fault(String),
+    /// Deliveries with this text in their bodies.
+    Deliveries(FoundDeliveries),
     /// Events, and what became of them. Why there is none, for each webhook, comes in words.
     Events(EventId, FoundEvents),
-    /// Neither an event nor a delivery. The reasons that this can have.
-    Unknown(String),
+}
+
+/// Deliveries with a text in their bodies, a page of them.
+#[derive(Clone, Debug)]
+pub struct FoundDeliveries {
+    /// Newest event first.
+    pub deliveries: Vec<ListedDelivery>,
+    /// The names of their webhooks.
+    pub names: HashMap<WebhookId, String>,
+    /// Why the text, if it is an id, leads to nothing else.
+    pub unknown: Option<String>,
+    /// The cursor of the next page, and the time down to which events were searched. `None` if all were.
+    pub next: Option<(String, OffsetDateTime)>,
 }
 
 /// The page.
@@ -43,18 +59,42 @@ impl Find<'_> {
     pub fn render(&self, frame: &Frame) -> String {
         let content = html! {
             h1 { "Find an event or a delivery" }
-            form.search method="get" role="search" aria-label="Ids" {
-                input type="search" name="id" value=(self.id) aria-label="Event or delivery id" placeholder="An id, such as 0192f0c1-…" required maxlength="64" autocomplete="off" spellcheck="false" autofocus[self.id.is_empty()];
+            form.search method="get" role="search" aria-label="Ids and texts" {
+                input type="search" name="id" value=(self.id) aria-label="An id or a text" placeholder="An id, or a text such as Q-2026-0117" required maxlength="256" autocomplete="off" spellcheck="false" autofocus[self.id.is_empty()];
                 button.primary { "Find" }
             }
             @match &self.found {
-                SearchResult::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too." },
-                SearchResult::NoId => p.fault role="alert" { "This is not an id. An id looks like 0192f0c1-0000-7000-8000-0000000000ab: 32 digits and letters from a to f, in five groups." },
-                SearchResult::Unknown(why) => (unknown(why)),
+                SearchResult::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too. Any other text is searched for in the bodies that were sent: all its characters, as they are there. A character that JSON escapes, such as a quotation mark, is not found." },
+                SearchResult::Fault(why) => p.fault role="alert" { (sentence(why)) },
+                SearchResult::Deliveries(found) => (self.deliveries(found, frame)),
                 SearchResult::Events(id, found) => (self.events(*id, found, frame)),
             }
         };
         layout::page(frame, "Find", &[("Webhooks", Paths::HOME.to_owned())], &content)
+    }
+
+    fn deliveries(&self, found: &FoundDeliveries, frame: &Frame) -> Markup {
+        let is_first = found.deliveries.is_empty() && found.next.is_none();
+        html! {
+            @match &found.unknown {
+                Some(why) if is_first => (unknown(why)),
+                _ => section {
+                    h2 { "Deliveries with this text" }
+                    @if found.deliveries.is_empty() {
+                        p.nothing { @if found.next.is_none() { "No body that is kept has this text." } @else { "None so far." } }
+                    } @else {
+                        table.log.found {
+                            thead { tr { th { "State" } th { "Event" } th { "Fired" } th { "Webhook" } th { "Last attempt" } } }
+                            tbody { @for listed in &found.deliveries { (row(listed, &found.names, frame)) } }
+                        }
+                    }
+                    @if let Some((cursor, until)) = &found.next {
+                        p.note { "Searched back to " (full(*until)) ". " }
+                        nav.pager { a.button href={ "?" (query([("id", self.id), ("cursor", cursor)])) } rel="next" { "Search earlier" } }
+                    }
+                }
+            }
+        }
     }
 
     fn events(&self, id: EventId, found: &FoundEvents, frame: &Frame) -> Markup {
@@ -101,6 +141,22 @@ impl Find<'_> {
                     Err(absence) => td.reason colspan="3" { ((self.explain)(*absence)) },
                 }
             }
+        }
+    }
+}
+
+fn row(listed: &ListedDelivery, names: &HashMap<WebhookId, String>, frame: &Frame) -> Markup {
+    let ListedDelivery { webhook, delivery, last_attempt } = listed;
+    html! {
+        tr {
+            td { (badge(delivery.state)) }
+            td {
+                a href=(Paths::delivery(*webhook, delivery.id)) { code { (delivery.event_type) } }
+                @if delivery.is_test { " " span.tag { "test" } }
+            }
+            td { (relative(delivery.occurred_at(), frame.now)) " " span.exact { (moment(delivery.occurred_at(), frame.now)) } }
+            td { @if let Some(name) = names.get(webhook) { a href=(Paths::webhook(*webhook)) { (shortened(name)) } } }
+            (last(last_attempt.as_ref()))
         }
     }
 }

@@ -120,8 +120,8 @@ pub(crate) fn page(frame: &Frame, title: &str, crumbs: &[Crumb<'_>], content: &M
         a.skip href="#main" { "Skip to the content" }
         header.top {
             a.brand href=(Paths::HOME) { (mark()) "Webhooks" }
-            form.find action="/console/find/" method="get" role="search" aria-label="Find by id" {
-                input type="search" name="id" aria-label="Event or delivery id" placeholder="Find an event or delivery by its id" required maxlength="64" autocomplete="off" spellcheck="false";
+            form.find action="/console/find/" method="get" role="search" aria-label="Find" {
+                input type="search" name="id" aria-label="An id or a text" placeholder="Find an id, or a text such as Q-2026-0117" required maxlength="256" autocomplete="off" spellcheck="false";
             }
             div.account {
                 (organization(frame.tenant))

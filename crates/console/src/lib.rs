@@ -32,7 +32,7 @@ pub use deleted::Deleted;
 pub use deliveries::Deliveries;
 pub use delivery::DeliveryDetails;
 pub use docs::{ApiReference, DocsPage, Posts};
-pub use find::{Find, SearchResult};
+pub use find::{Find, FoundDeliveries, SearchResult};
 pub use forms::{FieldFault, WebhookForm};
 pub use health::Health;
 pub use history::{History, NoticeList};

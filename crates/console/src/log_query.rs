@@ -14,9 +14,9 @@ pub struct LogQuery {
     pub state: String,
     /// The event type.
     pub event_type: String,
-    /// Created at this time or later.
+    /// Of events that fired at this time or later.
     pub from: String,
-    /// Created before this time.
+    /// Of events that fired before this time.
     pub until: String,
     /// Where the page begins. Empty for the newest.
     pub cursor: String,

@@ -115,6 +115,12 @@ impl DeliveryId {
     pub fn bound_at(time: OffsetDateTime) -> Uuid {
         Self::bound_at_millis(u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default())
     }
+
+    /// The bound above the ids of deliveries whose events fired before a time. Ids have whole milliseconds, so it is
+    /// rounded up.
+    pub fn bound_before(time: OffsetDateTime) -> Uuid {
+        Self::bound_at(time.saturating_add(time::Duration::nanoseconds(999_999)))
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::{
     connect::pool::Ledger,
     error::LedgerError,
     lists::{Page, load_page},
+    statement::{Column, rows, sql},
     tables::{history, webhooks},
 };
 
@@ -70,6 +71,10 @@ impl Action {
     }
 }
 
+impl Column for Action {
+    type Type = Text;
+}
+
 impl FromSql<Text, Pg> for Action {
     fn from_sql(name: PgValue<'_>) -> deserialize::Result<Self> {
         parse_name(&name)
@@ -82,6 +87,9 @@ impl FromSql<Text, Pg> for Action {
 pub struct HistoryEntry {
     /// Its id. Later entries have larger ones.
     pub id: Uuid,
+    /// The webhook.
+    #[diesel(column_name = webhook_id)]
+    pub webhook: WebhookId,
     /// The user, as the business application named them.
     #[diesel(column_name = user_id)]
     pub user: String,
@@ -92,6 +100,14 @@ pub struct HistoryEntry {
     /// When.
     pub created_at: OffsetDateTime,
 }
+
+/// The next $4 entries of tenant $2 before $3 of the actions $1: those of each along the index that begins with both
+/// (README, a webhook's log).
+const TENANT_HISTORY: &str = "SELECT id, webhook_id AS webhook, user_id AS \"user\", h.action, details, created_at \
+     FROM unnest($1) AS known(action) CROSS JOIN LATERAL ( \
+       SELECT * FROM history WHERE tenant_id = ANY (ARRAY[$2]) AND action = known.action AND id < $3 \
+       ORDER BY tenant_id DESC, action DESC, id DESC LIMIT $4 \
+     ) AS h ORDER BY h.id DESC LIMIT $4";
 
 impl Ledger {
     /// A webhook's history, newest first. `None` when the tenant has no such webhook, and no history of it either.
@@ -119,7 +135,23 @@ impl Ledger {
         })
         .await
     }
+
+    /// The history of all webhooks that the tenant has or had, newest first.
+    pub async fn history_of_tenant(
+        &self,
+        tenant: TenantId,
+        page: Page<Uuid>,
+    ) -> Result<Vec<HistoryEntry>, LedgerError> {
+        let find = sql(TENANT_HISTORY)
+            .bind(Action::ALL.map(Action::as_str).to_vec())
+            .bind(tenant.as_uuid())
+            .bind(page.after.unwrap_or(Uuid::max()))
+            .bind(i64::from(page.limit));
+        self.run("history_of_tenant", async |conn| find.load_known(conn).await).await
+    }
 }
+
+rows! { HistoryEntry { id, webhook, user, action, details, created_at } }
 
 /// Returns true if the tenant has this webhook, deleted or not, or its history.
 pub(crate) async fn is_known(conn: &mut AsyncPgConnection, tenant: Uuid, webhook: Uuid) -> QueryResult<bool> {

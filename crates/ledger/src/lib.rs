@@ -56,7 +56,7 @@ pub use leader::{
 };
 pub use lists::Page;
 pub use log::{
-    Attempt, Delivery, DeliveryFilter, DeliveryPage,
+    Attempt, Delivery, DeliveryFilter, DeliveryPage, LastAttempt, ListedDelivery,
     event::{Absence, EventAtWebhook, FoundEvent, FoundEvents},
 };
 pub use notices::{expiring::Expiring, failing::FailingThresholds};

@@ -2,24 +2,21 @@
 
 pub(crate) mod event;
 mod query;
+mod search;
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use diesel::{pg::Pg, prelude::*};
 use diesel_async::RunQueryDsl;
-use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, TenantId};
+use domain::{DeliveryId, DeliveryState, EventId, EventType, OutcomeClass, TenantId, WebhookId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use self::query::{LogRow, LogSource, LogStep};
 use crate::{
     connect::pool::Ledger,
     delivery::bodies::with_bodies,
     error::LedgerError,
-    lists::{Page, load_known},
+    lists::load_known,
     tables::{attempts, deliveries, events},
     webhook::{Existence, OwnWebhook},
 };
@@ -91,40 +88,79 @@ pub struct Attempt {
     pub error: Option<String>,
 }
 
-/// Which deliveries to list.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DeliveryFilter {
-    /// In this state.
-    pub state: Option<DeliveryState>,
-    /// Of this type.
-    pub event_type: Option<EventType>,
-    /// Created at this time or later.
-    pub created_from: Option<OffsetDateTime>,
-    /// Created before this time.
-    pub created_until: Option<OffsetDateTime>,
+/// The last attempt of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastAttempt {
+    /// The outcome class.
+    pub outcome: OutcomeClass,
+    /// The HTTP status, if one came.
+    pub status: Option<i16>,
+    /// The failure message, if any.
+    pub error: Option<String>,
+    /// When it began.
+    pub started_at: OffsetDateTime,
 }
 
-impl DeliveryFilter {
-    /// Whether every delivery matches, apart from its state.
-    const fn takes_all(&self) -> bool {
-        let Self { event_type, created_from, created_until, .. } = self;
-        event_type.is_none() && created_from.is_none() && created_until.is_none()
+impl From<&Attempt> for LastAttempt {
+    fn from(attempt: &Attempt) -> Self {
+        let Attempt { outcome, status, started_at, .. } = *attempt;
+        Self { outcome, status, error: attempt.error.clone(), started_at }
     }
+}
+
+/// A delivery in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedDelivery {
+    /// Its webhook.
+    pub webhook: WebhookId,
+    /// The delivery.
+    pub delivery: Delivery,
+    /// Its last attempt, if one was made.
+    pub last_attempt: Option<LastAttempt>,
+}
+
+/// Which deliveries to list.
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryFilter {
+    /// In one of these states; in any if there is none.
+    pub states: Vec<DeliveryState>,
+    /// Whose last attempt ended so.
+    pub outcome: Option<OutcomeClass>,
+    /// Of this type.
+    pub event_type: Option<EventType>,
+    /// Of this event.
+    pub event: Option<EventId>,
+    /// Tests, or no tests.
+    pub is_test: Option<bool>,
+    /// Of events that fired at this time or later, to the millisecond.
+    pub occurred_after: Option<OffsetDateTime>,
+    /// Of events that fired before this time.
+    pub occurred_before: Option<OffsetDateTime>,
+    /// With this text in the body, byte by byte.
+    pub contains: Option<String>,
 }
 
 /// A page of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryPage {
     /// At most as many as were asked for; fewer, or none, when few of the rows read match.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<ListedDelivery>,
     /// The cursor: the next page begins after it. `None` at the end of the log.
     pub next: Option<DeliveryId>,
 }
 
+impl DeliveryPage {
+    /// The time down to which events were looked at: what the next page has fired before it. `None` at the end of the log.
+    pub fn searched_until(&self) -> Option<OffsetDateTime> {
+        let next = self.next?;
+        let is_bound = next.as_uuid() == DeliveryId::bound_at(next.occurred_at());
+        // There may be more of this millisecond.
+        Some(next.occurred_at() + if is_bound { time::Duration::ZERO } else { time::Duration::MILLISECOND })
+    }
+}
+
 /// How many attempts are shown, the newest. Each resend may add as many as the schedule has steps.
 const MAX_ATTEMPTS: i64 = 200;
-/// How far an event's timestamp may lie ahead of its delivery's creation.
-const MAX_TIME_AHEAD: time::Duration = time::Duration::DAY;
 
 impl Attempt {
     /// The duration of the attempt.
@@ -134,42 +170,6 @@ impl Attempt {
 }
 
 impl Ledger {
-    /// Lists a webhook's deliveries, newest event first. The search ends after about `budget`, so a page may be short.
-    /// It is the last one only if its `next` is `None`.
-    pub async fn delivery_list(
-        &self,
-        webhook: OwnWebhook,
-        filter: DeliveryFilter,
-        page: Page<DeliveryId>,
-        budget: Duration,
-    ) -> Result<DeliveryPage, LedgerError> {
-        let Some((source, states)) = search(webhook.existence, filter.state) else {
-            return Ok(DeliveryPage { deliveries: Vec::new(), next: None });
-        };
-        let (began, limit, of) = (Instant::now(), usize::from(page.limit), webhook.id().as_uuid());
-        let (mut deliveries, mut after) = (Vec::new(), first_after(page.after, filter.created_until));
-        loop {
-            let needed = limit + 1 - deliveries.len();
-            // One statement, so that rows that come or go meanwhile are neither read twice nor skipped.
-            let step = LogStep::new((of, source), after, states, &filter, needed);
-            let rows: Vec<LogRow> = self.run("delivery_list", async |conn| step.load(conn).await).await?;
-            let end = rows.last().and_then(|row| row.is_end.then_some(row.id));
-            let found = rows.into_iter().filter_map(|row| row.delivery).take(needed);
-            deliveries.extend(found.map(|delivery| delivery.shown(webhook.existence)));
-            if deliveries.len() > limit {
-                deliveries.truncate(limit);
-                return Ok(DeliveryPage { next: deliveries.last().map(|last| last.id), deliveries });
-            }
-            match end {
-                None => return Ok(DeliveryPage { deliveries, next: None }),
-                Some(end) if began.elapsed() >= budget => {
-                    return Ok(DeliveryPage { deliveries, next: Some(end.into()) });
-                }
-                Some(end) => after = end,
-            }
-        }
-    }
-
     /// One of a webhook's deliveries.
     pub async fn delivery_find(&self, webhook: OwnWebhook, id: DeliveryId) -> Result<Option<Delivery>, LedgerError> {
         let query = deliveries::table
@@ -200,8 +200,8 @@ impl Ledger {
     }
 
     /// Finds those of the deliveries whose bodies the ledger has: the others cannot be sent again.
-    pub async fn bodies_find(&self, deliveries: &[Delivery]) -> Result<BTreeSet<DeliveryId>, LedgerError> {
-        let ids: Vec<Uuid> = deliveries.iter().map(|delivery| delivery.id.as_uuid()).collect();
+    pub async fn bodies_find(&self, deliveries: &[ListedDelivery]) -> Result<BTreeSet<DeliveryId>, LedgerError> {
+        let ids: Vec<Uuid> = deliveries.iter().map(|listed| listed.delivery.id.as_uuid()).collect();
         if ids.is_empty() {
             return Ok(BTreeSet::new());
         }
@@ -216,25 +216,4 @@ impl Ledger {
         let query = events::table.find(key).select(events::body);
         self.run("body_find", async |conn| query.first(conn).await.optional()).await
     }
-}
-
-/// Where to search, and which states to match there. A deleted webhook's waiting deliveries count as cancelled, whether
-/// or not they are marked so yet. `None` when nothing can match.
-fn search(existence: Existence, state: Option<DeliveryState>) -> Option<(LogSource, Option<&'static [&'static str]>)> {
-    use DeliveryState::{Cancelled, Dropped, Pending, Retrying, Skipped, Succeeded};
-    Some(match (existence, state) {
-        (_, None) => (LogSource::Log, None),
-        (Existence::Cancelling | Existence::Deleted, Some(Pending | Retrying)) => return None,
-        (Existence::Cancelling, Some(Cancelled)) => (LogSource::Log, Some(&["pending", "retrying", "cancelled"])),
-        (_, Some(Pending)) => (LogSource::Log, Some(&["pending"])),
-        (_, Some(Succeeded)) => (LogSource::Log, Some(&["succeeded"])),
-        (_, Some(state @ (Retrying | Dropped | Cancelled | Skipped))) => (LogSource::Unsuccessful(state), None),
-    })
-}
-
-/// The id after which matches can begin: a delivery is created at most [`MAX_TIME_AHEAD`] before its event's timestamp.
-fn first_after(cursor: Option<DeliveryId>, created_until: Option<OffsetDateTime>) -> Uuid {
-    let cursor = cursor.map_or(Uuid::max(), DeliveryId::as_uuid);
-    let Some(latest) = created_until.and_then(|until| until.checked_add(MAX_TIME_AHEAD)) else { return cursor };
-    cursor.min(DeliveryId::bound_at(latest))
 }

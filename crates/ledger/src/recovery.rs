@@ -370,10 +370,9 @@ impl Recovery {
     }
 }
 
-/// Above the ids of deliveries whose events fired before `until`, rounded up: ids carry whole milliseconds.
+/// Above the ids of deliveries whose events fired before `until`.
 fn end_of_ids(until: Option<OffsetDateTime>) -> Uuid {
-    let rounded_up = |until: OffsetDateTime| until.saturating_add(time::Duration::nanoseconds(999_999));
-    until.map_or(Uuid::max(), |until| DeliveryId::bound_at(rounded_up(until)))
+    until.map_or(Uuid::max(), DeliveryId::bound_before)
 }
 
 #[cfg(test)]

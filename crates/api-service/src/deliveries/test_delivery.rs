@@ -33,7 +33,7 @@ pub(crate) async fn post(
     trace: Trace,
     Body(Wish(wish)): Body<Wish>,
 ) -> HandlerResult {
-    Ok(accepted(id, &send(&caller, id, wish, trace).await?))
+    Ok(accepted(id, &send(&caller, id, wish, trace).await?, None))
 }
 
 /// Sends a realistic sample of a subscribed event type: the outbox relay publishes its job. The sample is signed,

@@ -312,6 +312,7 @@ fn values_of_closed_sets_are_those_of_the_code() {
         ("DeliveryState/x-extensible-enum", DeliveryState::ALL.map(DeliveryState::as_str).to_vec()),
         ("Absence/x-extensible-enum", Absence::ALL.map(Absence::as_str).to_vec()),
         ("Attempt/properties/outcome/x-extensible-enum", OutcomeClass::ALL.map(OutcomeClass::as_str).to_vec()),
+        ("LastAttempt/properties/outcome/x-extensible-enum", OutcomeClass::ALL.map(OutcomeClass::as_str).to_vec()),
         ("OutcomeCounts/required", OutcomeClass::ALL.map(OutcomeClass::as_str).to_vec()),
         // The API shows those about webhooks.
         ("Notice/properties/type/x-extensible-enum", of_webhooks),
@@ -322,7 +323,9 @@ fn values_of_closed_sets_are_those_of_the_code() {
         assert_eq!(values(&format!("/components/schemas/{place}")), expected, "{place}");
     }
     let states = DeliveryState::ALL.map(DeliveryState::as_str);
-    assert_eq!(values("/paths/~1webhooks~1{id}~1deliveries~1/get/parameters/3/schema/enum"), states);
+    assert_eq!(values("/components/parameters/DeliveryStates/schema/items/enum"), states);
+    let outcomes = OutcomeClass::ALL.map(OutcomeClass::as_str);
+    assert_eq!(values("/components/parameters/LastOutcome/schema/enum"), outcomes);
     assert_eq!(values("/paths/~1schemas~1{file}/get/parameters/0/schema/enum"), SCHEMAS.map(|(file, _)| file));
     let components = &document["components"];
     assert_eq!(components["schemas"]["Problem"]["properties"]["errors"]["maxItems"], MAX_LISTED_VIOLATIONS);
@@ -345,8 +348,8 @@ fn parameters_of_query_strings_are_those_that_are_read() {
         let id = about["operationId"].as_str().unwrap();
         let violations = match id {
             "listWebhooks" => &webhooks,
-            "listKeys" | "listRecoveries" | "listNotices" | "listHistory" => &lists,
-            "listDeliveries" => &log,
+            "listKeys" | "listRecoveries" | "listNotices" | "listHistory" | "listTenantHistory" => &lists,
+            "listDeliveries" | "listTenantDeliveries" => &log,
             "readStats" => &stats,
             _ => &None,
         };

@@ -26,6 +26,9 @@ pub(crate) trait Filter: Default {
     /// The names of all parameters, for the message about an unknown one.
     const PARAMETER_NAMES: &str;
 
+    /// The parameters that may be given more than once.
+    const REPEATABLE: &[&str] = &[];
+
     /// Reads a parameter. `None` when it is unknown.
     fn take(&mut self, name: &str, value: &str) -> Option<Result<(), Violation>>;
 }
@@ -60,7 +63,7 @@ impl<Key: From<Uuid>, F: Filter> Query<Key, F> {
     /// Reads parameters by their names.
     pub(crate) fn of<'a>(given: impl Iterator<Item = Parameter<'a>>, cursors: Cursors) -> Result<Self, Vec<Violation>> {
         let (mut page, mut filter) = (Page { after: None, limit: DEFAULT_LIMIT }, F::default());
-        each(given, |name, value| match name {
+        each::<F>(given, |name, value| match name {
             "limit" => limit(value).map(|limit| page.limit = limit),
             "cursor" => cursor(value, cursors).map(|after| page.after = Some(after.into())),
             _ => filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))),
@@ -85,7 +88,7 @@ impl<F: Filter> Parameters<F> {
     pub(crate) fn read(query: &str) -> Result<Self, Vec<Violation>> {
         let mut filter = F::default();
         let given = form_urlencoded::parse(query.as_bytes());
-        each(given, |name, value| filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))))?;
+        each::<F>(given, |name, value| filter.take(name, value).unwrap_or_else(|| Err(unknown::<F>(name))))?;
         Ok(Self(filter))
     }
 }
@@ -98,13 +101,13 @@ fn of_query<T>(request: &HttpRequest, read: impl FnOnce(&str) -> Result<T, Vec<V
 }
 
 /// Reads each parameter. All violations are reported at once.
-fn each<'a>(
+fn each<'a, F: Filter>(
     given: impl Iterator<Item = Parameter<'a>>,
     mut take: impl FnMut(&str, &str) -> Result<(), Violation>,
 ) -> Result<(), Vec<Violation>> {
     let (mut violations, mut seen) = (Vec::new(), HashSet::new());
     for (name, value) in given {
-        if !seen.insert(name.clone()) {
+        if !seen.insert(name.clone()) && !F::REPEATABLE.contains(&&*name) {
             violations.push(Violation::new(&*name, "repeated_parameter", "is given more than once"));
             continue;
         }
@@ -119,6 +122,14 @@ pub(crate) struct List<T> {
     pub(crate) data: Vec<T>,
     /// `None` on the last page.
     pub(crate) next_cursor: Option<String>,
+}
+
+/// The answer of a list that a search makes.
+#[derive(Serialize)]
+pub(crate) struct SearchedList<T> {
+    #[serde(flatten)]
+    pub(crate) list: List<T>,
+    pub(crate) searched_until: Option<String>,
 }
 
 /// Cuts `entries` to a page of `limit`. If there are more, there is a next page, whose cursor is returned.

@@ -13,7 +13,7 @@ use ledger::DeliveryFilter;
 
 use super::{Form, PageRequest, done, form::faults, framed, html, stats};
 use crate::{
-    deliveries::{self, SEARCH_BUDGET, test_delivery},
+    deliveries::{self, test_delivery},
     http::{
         ApiError, Caller, Cursors, Given, HandlerResult, Id, Query, Trace, Violation,
         fields::{event_type, from_input},
@@ -35,7 +35,7 @@ pub(super) async fn log(caller: Caller, Id(id): Id<WebhookId>, asked: PageReques
     let mut query = log_query(&asked);
     let (deliveries, next) = match read_log(&query, Cursors::of(&Paths::webhook(id))) {
         Ok(Query(page, filter, cursors)) => {
-            let found = caller.ledger.delivery_list(own, filter, page, SEARCH_BUDGET).await?;
+            let found = deliveries::search(&caller, Some(own), &filter, page).await?;
             (found.deliveries, found.next.map(|last| cursors.after(last.as_uuid())))
         }
         Err(violations) => {
@@ -67,8 +67,8 @@ fn read_log(query: &LogQuery, cursors: Cursors) -> Result<Query<DeliveryId, Deli
     let given = [
         ("state", &*query.state),
         ("event_type", &*query.event_type),
-        ("created_after", &*from),
-        ("created_before", &*until),
+        ("occurred_after", &*from),
+        ("occurred_before", &*until),
         ("cursor", &*query.cursor),
     ];
     let given = given.into_iter().filter(|(_, value)| !value.is_empty());

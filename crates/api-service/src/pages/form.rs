@@ -128,8 +128,8 @@ impl Source for Edited<'_> {
 pub(super) fn faults(violations: Vec<Violation>) -> Vec<FieldFault> {
     let fault = |wrong: Violation| {
         let field = match wrong.field.as_str() {
-            "created_after" => "from".to_owned(),
-            "created_before" => "until".to_owned(),
+            "occurred_after" => "from".to_owned(),
+            "occurred_before" => "until".to_owned(),
             _ => wrong.field,
         };
         FieldFault { field, message: wrong.message }

@@ -48,6 +48,7 @@ pub(crate) fn routes() -> Routes {
     let ledger = Ledger::new(&config).unwrap();
     let session = |role: &str| Session { tenant: uuid::Uuid::nil().into(), user: "u".into(), role: role.into() };
     let state = State {
+        searches: ledger.clone(),
         ledger,
         wakes: Wakes::default(),
         keys: format!("test:{}", "0".repeat(64)).parse().unwrap(),

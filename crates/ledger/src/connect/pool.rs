@@ -100,10 +100,16 @@ impl Ledger {
         Self { tenant: Some(tenant), ..self.clone() }
     }
 
+    /// The same handle, with one call of a tenant at a time. Further ones wait, as for a connection.
+    pub fn one_call_each(self) -> Self {
+        Self { tenant_queue: TenantQueue::new(self.config.max_connections, 1), ..self }
+    }
+
     fn among(config: LedgerConfig, context: Arc<Context>) -> Result<Self, LedgerError> {
         let pool = make_pool(&config, &context)?;
         context.pools.lock().push(pool.clone());
-        let (tenant_queue, probes) = (TenantQueue::new(config.max_connections), Arc::new(Semaphore::new(1)));
+        let (tenant_queue, probes) =
+            (TenantQueue::new(config.max_connections, config.max_connections), Arc::new(Semaphore::new(1)));
         let config = Arc::new(config);
         Ok(Self { pool, config, context, tenant_queue, tenant: None, probes, migrations: Migrations::default() })
     }

@@ -20,6 +20,8 @@ pub(crate) struct TenantQueue(Mutex<QueueState>);
 
 struct QueueState {
     free: usize,
+    /// The most that one tenant gets at once.
+    each: usize,
     /// Tenants with a permit, or that wait for one.
     tenants: HashMap<TenantId, QueuedTenant>,
     /// Counts permits, and tenants that come.
@@ -40,8 +42,9 @@ pub(crate) struct TenantPermit {
 }
 
 impl TenantQueue {
-    pub(crate) fn new(at_once: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(QueueState { free: at_once, tenants: HashMap::new(), count: 0 })))
+    /// A queue for `at_once` permits, of which a tenant gets `each` at most.
+    pub(crate) fn new(at_once: usize, each: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(QueueState { free: at_once, each, tenants: HashMap::new(), count: 0 })))
     }
 
     /// Waits for a permit.
@@ -81,7 +84,8 @@ impl QueueState {
             tenant.waiting.retain(|one| !one.is_closed());
             tenant.in_use > 0 || !tenant.waiting.is_empty()
         });
-        let waiting = self.tenants.iter().filter(|(_, tenant)| !tenant.waiting.is_empty());
+        let may_have = |tenant: &QueuedTenant| !tenant.waiting.is_empty() && tenant.in_use < self.each;
+        let waiting = self.tenants.iter().filter(|(_, tenant)| may_have(tenant));
         let waiting = waiting.map(|(id, tenant)| (tenant.in_use, tenant.latest, *id));
         let (_, _, id) = waiting.min()?;
         let tenant = self.tenants.get_mut(&id)?;
@@ -123,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_that_comes_late_does_not_wait_for_all_that_another_asked_for() {
-        let queue = TenantQueue::new(2);
+        let queue = TenantQueue::new(2, 2);
         let mut held = vec![queue.wait(tenant(1)).await, queue.wait(tenant(1)).await];
         let mut many: Vec<_> = (0..5).map(|_| Box::pin(queue.wait(tenant(1)))).collect();
         for one in &mut many {
@@ -140,7 +144,7 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_that_ask_for_much_take_turns() {
-        let queue = TenantQueue::new(1);
+        let queue = TenantQueue::new(1, 1);
         let first = queue.wait(tenant(0)).await;
         let mut waiting = Vec::new();
         for number in [3, 3, 3, 1, 1, 2] {
@@ -157,8 +161,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_tenant_gets_no_more_than_its_part_though_others_are_free() {
+        let queue = TenantQueue::new(2, 1);
+        let first = queue.wait(tenant(1)).await;
+        let mut second = Box::pin(queue.wait(tenant(1)));
+        assert!((&mut second).now_or_never().is_none());
+        let other = queue.wait(tenant(2)).now_or_never().expect("a permit is free");
+        drop(other);
+        assert!((&mut second).now_or_never().is_none());
+        drop(first);
+        assert!(second.now_or_never().is_some());
+    }
+
+    #[tokio::test]
     async fn whoever_no_longer_waits_leaves_no_trace() {
-        let queue = TenantQueue::new(1);
+        let queue = TenantQueue::new(1, 1);
         let first = queue.wait(tenant(1)).await;
         for _ in 0..3 {
             assert!(queue.wait(tenant(2)).now_or_never().is_none());

@@ -1,9 +1,9 @@
-//! The statement that reads a webhook's log step by step, composed of what was asked for.
+//! The statement that reads logs step by step, composed of what was asked for.
 //!
-//! A step reads the next rows along the index of webhooks, whatever is asked for. The limit is inside, and the conditions
-//! are outside: with a range of ids or a condition beside it, the planner expects few rows. It may then read the range
-//! along the primary key, with the rows of every webhook, and sort what is left. The same goes for a condition on what may
-//! be absent (`$5 IS NULL OR …`). A day has millions of rows.
+//! A step reads the next rows of each sequence along its index, whatever is asked for. The limit is inside, and the
+//! conditions are outside: with a range of ids or a condition beside it, the planner expects few rows. It may then read
+//! the range along the primary key, with the rows of every webhook, and sort what is left. The same goes for a condition on
+//! what may be absent (`$5 IS NULL OR …`). A day has millions of rows.
 
 use diesel::{
     deserialize::{self, FromSqlRow},
@@ -13,80 +13,113 @@ use diesel::{
     row::Row,
     sql_types::{Array, BigInt, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
-use domain::{DeliveryState, EventType};
+use domain::EventType;
 use uuid::Uuid;
 
 use super::{Delivery, DeliveryFilter};
 use crate::lists::known;
 
 /// Rows that one statement reads in some milliseconds: of the log, or of unsuccessful deliveries, each looked up.
-const STEP_ROWS: i64 = 2_000;
-const STEP_LOOKUPS: i64 = 500;
+const STEP_ROWS: usize = 2_000;
+const STEP_LOOKUPS: usize = 500;
+/// The least rows that a statement reads of each sequence.
+const LEAST_ROWS: usize = 8;
 
-/// Columns of a delivery.
-const LOG_COLUMNS: &str =
-    "SELECT id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at, ";
-/// Columns of an unsuccessful delivery that may be gone. A row that does not match is not read.
-const LOOKED_UP_COLUMNS: &str = "SELECT u.delivery_id AS id, coalesce(d.event_id, u.delivery_id) AS event_id, \
-     coalesce(d.event_type, '') AS event_type, coalesce(d.is_test, false) AS is_test, coalesce(d.state, '') AS state, \
-     coalesce(d.attempts, 0::smallint) AS attempts, coalesce(d.created_at, 'epoch'::timestamptz) AS created_at, \
-     d.first_failed_at, d.next_attempt_at, ";
-
-/// The deliveries that a search reads.
-#[derive(Clone, Copy)]
-pub(super) enum LogSource {
-    /// All of the webhook's.
-    Log,
-    /// The unsuccessful ones in this state.
-    Unsuccessful(DeliveryState),
+/// Sequences of deliveries in the order of their ids, each along an index.
+#[derive(Clone)]
+pub(super) enum Sequences {
+    /// All deliveries of these webhooks.
+    Logs(Vec<Uuid>),
+    /// The unsuccessful ones of a webhook that are in a state.
+    Unsuccessful(Vec<(Uuid, &'static str)>),
 }
 
-/// Selects the newest matches among the rows of a step, and the last row of a full step, which may not match.
+impl Sequences {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Logs(webhooks) => webhooks.len(),
+            Self::Unsuccessful(states) => states.len(),
+        }
+    }
+
+    /// The webhook of the sequence in this place, from 1.
+    pub(super) fn webhook(&self, place: usize) -> Option<Uuid> {
+        let place = place.checked_sub(1)?;
+        match self {
+            Self::Logs(webhooks) => webhooks.get(place).copied(),
+            Self::Unsuccessful(states) => states.get(place).map(|(webhook, _)| *webhook),
+        }
+    }
+
+    /// Keeps the sequences in places, from 1, that `keep` accepts.
+    pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        let mut place = 0;
+        let mut next = || {
+            place += 1;
+            keep(place)
+        };
+        match self {
+            Self::Logs(webhooks) => webhooks.retain(|_| next()),
+            Self::Unsuccessful(states) => states.retain(|_| next()),
+        }
+    }
+}
+
+/// Selects the newest matches among the rows of a step, and of each sequence the last row of a full step, which may not
+/// match.
 pub(super) struct LogStep<'a> {
-    webhook: Uuid,
+    webhooks: Vec<Uuid>,
+    /// The states of the unsuccessful deliveries, unless whole logs are read.
+    unsuccessful: Option<Vec<&'static str>>,
     /// The step begins below this id.
     before: Uuid,
-    /// The state of the unsuccessful deliveries, unless all are looked at.
-    unsuccessful: Option<&'static str>,
-    states: Option<&'static [&'static str]>,
+    /// The states to match, if any.
+    states: &'a [&'static str],
     event_type: Option<&'static str>,
-    filter: &'a DeliveryFilter,
-    /// Maximum of rows that are looked at.
+    event: Option<Uuid>,
+    is_test: Option<bool>,
+    /// Maximum of rows that are looked at in each sequence.
     looked_at: i64,
-    /// Maximum of rows that are returned.
+    /// Maximum of rows that are returned of each.
     most: i64,
 }
 
 impl<'a> LogStep<'a> {
     /// Makes the step that looks for `needed` deliveries below an id.
     pub(super) fn new(
-        (webhook, source): (Uuid, LogSource),
+        sequences: &Sequences,
         before: Uuid,
-        states: Option<&'static [&'static str]>,
-        filter: &'a DeliveryFilter,
+        states: &'a [&'static str],
+        filter: &DeliveryFilter,
         needed: usize,
     ) -> Self {
-        let needed = i64::try_from(needed).unwrap_or(i64::MAX);
-        let all_match = states.is_none() && filter.takes_all();
-        let (unsuccessful, looked_at) = match source {
-            LogSource::Log if all_match => (None, needed),
-            LogSource::Log => (None, STEP_ROWS),
-            LogSource::Unsuccessful(state) => (Some(state.into()), STEP_LOOKUPS),
+        let (event_type, event) = (filter.event_type.map(EventType::as_str), filter.event.map(|event| event.as_uuid()));
+        let is_test = filter.is_test;
+        let all_match = states.is_empty() && event_type.is_none() && event.is_none() && is_test.is_none();
+        let (webhooks, unsuccessful, step) = match sequences {
+            Sequences::Logs(webhooks) if all_match => (webhooks.clone(), None, needed),
+            Sequences::Logs(webhooks) => (webhooks.clone(), None, STEP_ROWS),
+            Sequences::Unsuccessful(of) => {
+                let (webhooks, states) = of.iter().copied().unzip();
+                (webhooks, Some(states), STEP_LOOKUPS)
+            }
         };
-        let (event_type, most) = (filter.event_type.map(EventType::as_str), needed.saturating_add(1));
-        Self { webhook, before, unsuccessful, states, event_type, filter, looked_at, most }
+        let share = (STEP_ROWS / webhooks.len().max(1)).max(LEAST_ROWS);
+        let [looked_at, most] = [step.min(share), needed + 1].map(|most| i64::try_from(most).unwrap_or(i64::MAX));
+        Self { webhooks, unsuccessful, before, states, event_type, event, is_test, looked_at, most }
     }
 
-    /// The next rows of the webhook (README, a webhook's log). The limit is a parameter: the planner then expects a tenth
+    /// Returns true if this number of rows of a sequence may not be all that it has.
+    pub(super) fn is_cut(&self, returned: usize) -> bool {
+        i64::try_from(returned).is_ok_and(|returned| returned >= self.most)
+    }
+
+    /// The next rows of a sequence (README, a webhook's log). The limit is a parameter: the planner then expects a tenth
     /// of the rows to be read, however few it believes to be there, and reads them in order.
     fn rows<'b>(&'b self, id: &'static str, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql(" WHERE webhook_id = ANY (ARRAY[");
-        out.push_bind_param::<SqlUuid, _>(&self.webhook)?;
-        out.push_sql("]) AND ");
-        if let Some(state) = &self.unsuccessful {
-            out.push_sql("state = ");
-            out.push_bind_param::<Text, _>(*state)?;
-            out.push_sql(" AND ");
+        out.push_sql(" WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND ");
+        if self.unsuccessful.is_some() {
+            out.push_sql("state = q.state AND ");
         }
         out.push_sql(id);
         out.push_sql(" < ");
@@ -99,22 +132,22 @@ impl<'a> LogStep<'a> {
 
     /// The conditions that were asked for, and no others.
     fn conditions<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        if let Some(states) = &self.states {
+        if !self.states.is_empty() {
             out.push_sql(" AND d.state = ANY (");
-            out.push_bind_param::<Array<Text>, _>(*states)?;
+            out.push_bind_param::<Array<Text>, _>(self.states)?;
             out.push_sql(")");
         }
         if let Some(event_type) = &self.event_type {
             out.push_sql(" AND d.event_type = ");
             out.push_bind_param::<Text, _>(*event_type)?;
         }
-        if let Some(created_from) = &self.filter.created_from {
-            out.push_sql(" AND d.created_at >= ");
-            out.push_bind_param::<Timestamptz, _>(created_from)?;
+        if let Some(event) = &self.event {
+            out.push_sql(" AND d.event_id = ");
+            out.push_bind_param::<SqlUuid, _>(event)?;
         }
-        if let Some(created_until) = &self.filter.created_until {
-            out.push_sql(" AND d.created_at < ");
-            out.push_bind_param::<Timestamptz, _>(created_until)?;
+        if let Some(is_test) = &self.is_test {
+            out.push_sql(" AND d.is_test = ");
+            out.push_bind_param::<Bool, _>(is_test)?;
         }
         Ok(())
     }
@@ -122,25 +155,30 @@ impl<'a> LogStep<'a> {
 
 impl QueryFragment<Pg> for LogStep<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        const NUMBERED_ROWS: &str = " AS is_match, row_number() OVER () AS number FROM (SELECT ";
-        out.push_sql("SELECT id, event_id, event_type, is_test, state, attempts, created_at, first_failed_at, ");
-        out.push_sql("next_attempt_at, is_match, number = ");
+        out.push_sql("SELECT place, s.* FROM unnest(");
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.webhooks)?;
+        if let Some(states) = &self.unsuccessful {
+            out.push_sql(", ");
+            out.push_bind_param::<Array<Text>, _>(states)?;
+            out.push_sql(") WITH ORDINALITY AS q(webhook_id, state, place)");
+        } else {
+            out.push_sql(") WITH ORDINALITY AS q(webhook_id, place)");
+        }
+        out.push_sql(" CROSS JOIN LATERAL (SELECT id, event_id, event_type, is_test, state, attempts, created_at, ");
+        out.push_sql("first_failed_at, next_attempt_at, read_id, is_match, number = ");
         out.push_bind_param::<BigInt, _>(&self.looked_at)?;
-        out.push_sql(" AS is_end FROM (");
+        out.push_sql(" AS is_end FROM (SELECT d.*, row_number() OVER () AS number, ");
         if self.unsuccessful.is_none() {
-            out.push_sql(LOG_COLUMNS);
-            out.push_sql("true");
+            out.push_sql("d.id AS read_id, true");
             self.conditions(&mut out)?;
-            out.push_sql(NUMBERED_ROWS);
-            out.push_sql("* FROM deliveries");
+            out.push_sql(" AS is_match FROM (SELECT * FROM deliveries");
             self.rows("id", &mut out)?;
             out.push_sql(") AS d");
         } else {
-            out.push_sql(LOOKED_UP_COLUMNS);
-            out.push_sql("d.id IS NOT NULL");
+            // A delivery may be gone meanwhile.
+            out.push_sql("u.delivery_id AS read_id, d.id IS NOT NULL");
             self.conditions(&mut out)?;
-            out.push_sql(NUMBERED_ROWS);
-            out.push_sql("delivery_id FROM unsuccessful_deliveries");
+            out.push_sql(" AS is_match FROM (SELECT delivery_id FROM unsuccessful_deliveries");
             self.rows("delivery_id", &mut out)?;
             out.push_sql(
                 ") AS u LEFT JOIN LATERAL (SELECT * FROM deliveries WHERE id = u.delivery_id LIMIT 1) AS d ON true",
@@ -149,19 +187,25 @@ impl QueryFragment<Pg> for LogStep<'_> {
         out.push_sql(") AS numbered WHERE is_match OR number = ");
         out.push_bind_param::<BigInt, _>(&self.looked_at)?;
         out.push_sql(" LIMIT ");
-        out.push_bind_param::<BigInt, _>(&self.most)
+        out.push_bind_param::<BigInt, _>(&self.most)?;
+        out.push_sql(") AS s");
+        Ok(())
     }
 }
 
+/// The place of the sequence, the columns of a delivery, and the id that was read, which matches or ends a full step.
 type Columns =
     (SqlUuid, SqlUuid, Text, Bool, Text, SmallInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>);
+type StepColumns = (BigInt, Columns, SqlUuid, Bool, Bool);
 
 impl Query for LogStep<'_> {
-    type SqlType = (Columns, Bool, Bool);
+    type SqlType = StepColumns;
 }
 
 /// A row of a step.
 pub(super) struct LogRow {
+    /// The place of its sequence, from 1.
+    pub(super) place: usize,
     pub(super) id: Uuid,
     /// `None` if the row does not match, or if this version does not know one of its values.
     pub(super) delivery: Option<Delivery>,
@@ -169,12 +213,13 @@ pub(super) struct LogRow {
     pub(super) is_end: bool,
 }
 
-impl FromSqlRow<(Columns, Bool, Bool), Pg> for LogRow {
+impl FromSqlRow<StepColumns, Pg> for LogRow {
     fn build_from_row<'a>(row: &impl Row<'a, Pg>) -> deserialize::Result<Self> {
         let flag = |name| row.get_value::<Bool, bool, &str>(name);
-        let delivery = || known(<Delivery as FromSqlRow<Columns, Pg>>::build_from_row(&row.partial_row(0..9)));
+        let delivery = || known(<Delivery as FromSqlRow<Columns, Pg>>::build_from_row(&row.partial_row(1..10)));
         let delivery = if flag("is_match")? { delivery() } else { None };
-        Ok(Self { id: row.get_value::<SqlUuid, Uuid, &str>("id")?, delivery, is_end: flag("is_end")? })
+        let place = row.get_value::<BigInt, i64, &str>("place")?.try_into()?;
+        Ok(Self { place, id: row.get_value::<SqlUuid, Uuid, &str>("read_id")?, delivery, is_end: flag("is_end")? })
     }
 }
 
@@ -190,22 +235,28 @@ mod tests {
     use std::collections::BTreeSet;
 
     use diesel::debug_query;
-    use time::OffsetDateTime;
 
     use super::*;
 
+    fn logs() -> Sequences {
+        Sequences::Logs(vec![Uuid::nil()])
+    }
+
+    fn dropped() -> Sequences {
+        Sequences::Unsuccessful(vec![(Uuid::nil(), "dropped")])
+    }
+
     /// The text of a step with these members of a filter, by the bits of a number.
-    fn text(source: LogSource, bits: u8) -> String {
+    fn text(sequences: &Sequences, bits: u8) -> String {
         let has = |bit: u8| bits & (1 << bit) != 0;
-        let moment = OffsetDateTime::UNIX_EPOCH;
         let filter = DeliveryFilter {
-            state: None,
             event_type: has(0).then_some(EventType::QuoteClosed),
-            created_from: has(1).then_some(moment),
-            created_until: has(2).then_some(moment),
+            event: has(1).then_some(Uuid::nil().into()),
+            is_test: has(2).then_some(true),
+            ..DeliveryFilter::default()
         };
-        let states: Option<&[&str]> = has(3).then_some(&["pending"]);
-        let step = LogStep::new((Uuid::nil(), source), Uuid::max(), states, &filter, 51);
+        let states: &[&str] = if has(3) { &["pending"] } else { &[] };
+        let step = LogStep::new(sequences, Uuid::max(), states, &filter, 51);
         let shown = debug_query::<Pg, _>(&step).to_string();
         assert!(step.is_safe_to_cache_prepared(&Pg).unwrap(), "{shown}");
         shown.split(" -- binds").next().unwrap().to_owned()
@@ -213,29 +264,46 @@ mod tests {
 
     #[test]
     fn a_step_has_its_limit_inside_and_what_was_asked_for_outside() {
-        let (plain, all) = (text(LogSource::Log, 0), text(LogSource::Log, 0b1111));
-        assert!(plain.contains("next_attempt_at, true AS is_match"), "{plain}");
-        let asked = "true AND d.state = ANY ($2) AND d.event_type = $3 AND d.created_at >= $4 AND d.created_at < $5 AS is_match";
+        let (plain, all) = (text(&logs(), 0), text(&logs(), 0b1111));
+        assert!(plain.contains("d.id AS read_id, true AS is_match"), "{plain}");
+        let asked =
+            "true AND d.state = ANY ($3) AND d.event_type = $4 AND d.event_id = $5 AND d.is_test = $6 AS is_match";
         assert!(all.contains(asked), "{all}");
-        let inside = "FROM deliveries WHERE webhook_id = ANY (ARRAY[$6]) AND id < $7 \
+        let inside = "FROM deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND id < $7 \
                       ORDER BY webhook_id DESC, id DESC LIMIT $8) AS d) AS numbered";
         assert!(all.contains(inside), "{all}");
-        let unsuccessful = text(LogSource::Unsuccessful(DeliveryState::Dropped), 0b1);
-        let inside = "unsuccessful_deliveries WHERE webhook_id = ANY (ARRAY[$3]) AND state = $4 AND delivery_id < $5 \
-                      ORDER BY webhook_id DESC, delivery_id DESC LIMIT $6) AS u";
+        let unsuccessful = text(&dropped(), 0b1);
+        let inside = "unsuccessful_deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND state = q.state \
+                      AND delivery_id < $5 ORDER BY webhook_id DESC, delivery_id DESC LIMIT $6) AS u";
         assert!(unsuccessful.contains(inside), "{unsuccessful}");
     }
 
     #[test]
     fn each_combination_has_a_prepared_statement_of_its_own() {
-        let texts: BTreeSet<_> = (0..16).map(|bits| text(LogSource::Log, bits)).collect();
+        let texts: BTreeSet<_> = (0..16).map(|bits| text(&logs(), bits)).collect();
         assert_eq!(texts.len(), 16);
         assert!(texts.iter().all(|text| !text.contains("IS NULL")), "no condition on what is absent");
-        let texts =
-            [DeliveryState::Dropped, DeliveryState::Retrying].map(|state| text(LogSource::Unsuccessful(state), 0));
-        assert_eq!(texts[0], texts[1], "states share a statement");
+        let many = Sequences::Unsuccessful(vec![(Uuid::nil(), "dropped"), (Uuid::max(), "skipped")]);
+        assert_eq!(text(&many, 0), text(&dropped(), 0), "sequences share a statement");
         // The end-to-end test of plans reads them there.
-        let longest = text(LogSource::Unsuccessful(DeliveryState::Dropped), 0b0111).len();
+        let longest = text(&dropped(), 0b1111).len();
         assert!(longest < 1024, "pg_stat_activity cuts {longest} bytes");
+    }
+
+    #[test]
+    fn many_sequences_share_the_rows_of_a_step() {
+        let looked_at = |count, sequences: fn(Vec<Uuid>) -> Sequences, needed| {
+            let filter = DeliveryFilter { is_test: Some(true), ..DeliveryFilter::default() };
+            let sequences = sequences(vec![Uuid::nil(); count]);
+            [DeliveryFilter::default(), filter]
+                .map(|filter| LogStep::new(&sequences, Uuid::max(), &[], &filter, needed).looked_at)
+        };
+        for (count, plain, filtered) in [(1, 51, 2_000), (10, 51, 200), (100, 20, 20), (1_100, 8, 8)] {
+            assert_eq!(looked_at(count, Sequences::Logs, 51), [plain, filtered], "{count}");
+        }
+        let dropped = |webhooks: Vec<Uuid>| {
+            Sequences::Unsuccessful(webhooks.into_iter().map(|webhook| (webhook, "dropped")).collect())
+        };
+        assert_eq!([1, 100].map(|count| looked_at(count, dropped, 51)), [[500, 500], [20, 20]]);
     }
 }

@@ -117,15 +117,11 @@ impl Ledger {
     }
 }
 
-/// Whether deliveries of this webhook are being cancelled: because it is deleted, or because that was asked for.
-#[diesel::dsl::auto_type(no_type_alias)]
-pub(crate) fn cancelling(webhook: Uuid) -> _ {
-    cancellations::table.filter(cancellations::webhook_id.eq(webhook))
-}
-
-/// The same, for a caller that has locked the webhook: nobody asks for a cancellation meanwhile, but one may end.
+/// Whether deliveries of this webhook are being cancelled: because it is deleted, or because that was asked for. The caller
+/// has locked the webhook: nobody asks for a cancellation meanwhile, but one may end.
 pub(crate) async fn is_cancelling(conn: &mut AsyncPgConnection, webhook: WebhookId) -> QueryResult<bool> {
-    diesel::select(diesel::dsl::exists(cancelling(webhook.as_uuid()))).get_result(conn).await
+    let one = cancellations::table.filter(cancellations::webhook_id.eq(webhook.as_uuid()));
+    diesel::select(diesel::dsl::exists(one)).get_result(conn).await
 }
 
 /// Notes that a webhook's waiting deliveries have to be cancelled: those that were made `until` then, or all of a deleted

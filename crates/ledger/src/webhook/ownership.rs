@@ -1,14 +1,18 @@
 //! Which tenant owns a webhook.
 
+use std::collections::HashMap;
+
+use diesel::{dsl::exists, prelude::*};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use domain::{TenantId, WebhookId, WebhookState};
+use uuid::Uuid;
+
 use crate::{
     connect::pool::Ledger,
     error::LedgerError,
-    tables::webhooks,
-    webhook::{cancellation::cancelling, of},
+    tables::{cancellations, webhooks},
+    webhook::of,
 };
-use diesel::prelude::*;
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use domain::{TenantId, WebhookId, WebhookState};
 
 /// Proof that the tenant has, or had, this webhook. Without it, nobody is shown its deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,20 +39,55 @@ impl OwnWebhook {
     }
 }
 
-impl Ledger {
-    /// The webhook, if the tenant has or had it. The history of a deleted one stays readable.
-    pub async fn webhook_known(&self, tenant: TenantId, id: WebhookId) -> Result<Option<OwnWebhook>, LedgerError> {
-        let mine = webhooks::table
-            .filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.eq(id.as_uuid())))
-            .select((webhooks::deleted_at.is_not_null(), diesel::dsl::exists(cancelling(id.as_uuid()))));
-        let row: Option<(bool, bool)> =
-            self.run("webhook_known", async |conn| mine.first(conn).await.optional()).await?;
-        let existence = |(is_deleted, is_cancelling)| match (is_deleted, is_cancelling) {
+/// Webhooks that the tenant has or had: whether each is deleted, and whether its deliveries are being cancelled.
+#[diesel::dsl::auto_type(no_type_alias)]
+fn known_to(tenant: Uuid) -> _ {
+    let cancelling = cancellations::table.filter(cancellations::webhook_id.eq(webhooks::id));
+    webhooks::table.filter(webhooks::tenant_id.eq(tenant)).select((
+        webhooks::id,
+        webhooks::deleted_at.is_not_null(),
+        exists(cancelling),
+    ))
+}
+
+impl From<(Uuid, bool, bool)> for OwnWebhook {
+    fn from((id, is_deleted, is_cancelling): (Uuid, bool, bool)) -> Self {
+        let existence = match (is_deleted, is_cancelling) {
             (false, _) => Existence::Registered,
             (true, true) => Existence::Cancelling,
             (true, false) => Existence::Deleted,
         };
-        Ok(row.map(|row| OwnWebhook { id, existence: existence(row) }))
+        Self { id: id.into(), existence }
+    }
+}
+
+impl Ledger {
+    /// The webhook, if the tenant has or had it. The history of a deleted one stays readable.
+    pub async fn webhook_known(&self, tenant: TenantId, id: WebhookId) -> Result<Option<OwnWebhook>, LedgerError> {
+        let mine = known_to(tenant.as_uuid()).filter(webhooks::id.eq(id.as_uuid()));
+        let row: Option<(Uuid, bool, bool)> =
+            self.run("webhook_known", async |conn| mine.first(conn).await.optional()).await?;
+        Ok(row.map(OwnWebhook::from))
+    }
+
+    /// All webhooks that the tenant has or had.
+    pub async fn webhooks_known(&self, tenant: TenantId) -> Result<Vec<OwnWebhook>, LedgerError> {
+        let all = known_to(tenant.as_uuid()).order((webhooks::tenant_id, webhooks::id));
+        let rows: Vec<(Uuid, bool, bool)> = self.run("webhooks_known", async |conn| all.load(conn).await).await?;
+        Ok(rows.into_iter().map(OwnWebhook::from).collect())
+    }
+
+    /// The names of webhooks that the tenant has or had.
+    pub async fn webhook_names(
+        &self,
+        tenant: TenantId,
+        ids: impl Iterator<Item = WebhookId> + Send,
+    ) -> Result<HashMap<WebhookId, String>, LedgerError> {
+        let ids: Vec<Uuid> = ids.map(WebhookId::as_uuid).collect();
+        let named = webhooks::table.filter(webhooks::tenant_id.eq(tenant.as_uuid()).and(webhooks::id.eq_any(ids)));
+        let query = named.select((webhooks::id, webhooks::name));
+        let rows: Vec<(Uuid, String)> = self.run("webhook_names", async |conn| query.load(conn).await).await?;
+        Ok(rows.into_iter().map(|(id, name)| (id.into(), name)).collect())
     }
 }
 

@@ -203,10 +203,11 @@ async fn filled(system: &System, days_ago: u8, webhook: &str) {
 }
 
 /// Reads the first page of a webhook's log, in one step.
-pub(super) async fn first_page(ledger: &Ledger, tenant: Uuid, webhook: &str, filter: DeliveryFilter) {
+pub(super) async fn first_page(ledger: &Ledger, tenant: Uuid, webhook: &str, filter: &DeliveryFilter) {
     let id = webhook.parse::<Uuid>().unwrap().into();
     let own = ledger.webhook_known(tenant.into(), id).await.unwrap().unwrap();
-    ledger.delivery_list(own, filter, Page { after: None, limit: 50 }, Duration::ZERO).await.unwrap();
+    let page = Page { after: None, limit: 50 };
+    ledger.delivery_list((tenant.into(), &[own]), filter, page, Duration::ZERO).await.unwrap();
 }
 
 /// The index of webhooks finds a webhook's log, whatever else the ledger holds and whatever the planner believes of it.
@@ -227,14 +228,14 @@ async fn a_page_of_a_log_reads_its_own_rows_only_beside_few_webhooks_or_a_large_
     system.sql("ANALYZE deliveries").await;
     system.sql("ANALYZE unsuccessful_deliveries").await;
     let accepted = DeliveryFilter { event_type: Some(EventType::QuoteAccepted), ..DeliveryFilter::default() };
-    let dropped = DeliveryFilter { state: Some(DeliveryState::Dropped), ..DeliveryFilter::default() };
+    let dropped = DeliveryFilter { states: vec![DeliveryState::Dropped], ..DeliveryFilter::default() };
     for (webhook, filter, most) in [
-        (quiet, DeliveryFilter::default(), 50),
-        (small, DeliveryFilter::default(), 50),
-        (large, DeliveryFilter::default(), 500),
-        (large, accepted, 5_000),
-        (large, dropped, 500),
-        (quiet, dropped, 50),
+        (quiet, &DeliveryFilter::default(), 50),
+        (small, &DeliveryFilter::default(), 50),
+        (large, &DeliveryFilter::default(), 500),
+        (large, &accepted, 5_000),
+        (large, &dropped, 500),
+        (quiet, &dropped, 50),
     ] {
         let (read, pages) = reads(&system, async |ledger| first_page(ledger, tenant, webhook, filter).await).await;
         println!("{read} rows and {pages} pages of indexes were read for {filter:?} of {webhook}");
@@ -279,8 +280,8 @@ async fn what_a_few_failing_webhooks_have_in_great_numbers_is_not_read_for_other
         .await
     };
     let log = async |id: &str, state: DeliveryState| {
-        let filter = DeliveryFilter { state: Some(state), ..DeliveryFilter::default() };
-        reads(&system, async |ledger| first_page(ledger, tenant, id, filter).await).await
+        let filter = DeliveryFilter { states: vec![state], ..DeliveryFilter::default() };
+        reads(&system, async |ledger| first_page(ledger, tenant, id, &filter).await).await
     };
     for (what, (rows, pages)) in [
         ("one that does not fail", look_up(quiet).await),

@@ -68,11 +68,15 @@ async fn of_deliveries(system: &System, api: &Api, webhook: &str, snapshots: &mu
     snapshots.compare("readWebhook", &api.get(&format!("{LIST}{webhook}/")).await);
     let path = format!("{LIST}{webhook}/deliveries/{}/", delivery["id"].as_str().unwrap());
     snapshots.compare("readDelivery", &api.get(&path).await);
+    let by_id = format!("/api/v1/deliveries/{}/", delivery["id"].as_str().unwrap());
+    snapshots.compare("readTenantDelivery", &api.get(&by_id).await);
     let event = format!("/api/v1/events/{}/", delivery["event_id"].as_str().unwrap());
     snapshots.compare("readEvent", &api.get(&event).await);
     snapshots.compare("resendDelivery", &api.ask(&format!("{path}resend/")).await);
     snapshots.compare("testWebhook", &api.ask(&format!("{LIST}{webhook}/test/")).await);
     snapshots.compare("listDeliveries", &api.get(&format!("{LIST}{webhook}/deliveries/?limit=1")).await);
+    snapshots.compare("listTenantDeliveries", &api.get("/api/v1/deliveries/?limit=1").await);
+    snapshots.compare("listTenantHistory", &api.get("/api/v1/history/?limit=1").await);
 }
 
 async fn of_recoveries(system: &System, api: &Api, webhook: &str, snapshots: &mut Snapshots) {

@@ -91,11 +91,16 @@ fn shape_of(path: &str) -> Option<Shape> {
         ".headers.x-request-id" | ".body.request_id" | ".body.request.headers.X-Service-Webhook-Id" => id,
         ".body.request.headers.X-Service-Event-Id" => id,
         ".body.id" | ".body.webhook_id" | ".body.event_id" => id,
-        ".body.notice_id" | ".body.details.recovery_id" => id,
+        ".body.notice_id" | ".body.details.recovery_id" | ".body.details.delivery_id" => id,
         ".body.webhooks[].webhook_id" | ".body.webhooks[].delivery.id" => id,
         ".body.received_at" | ".body.webhooks[].delivery.created_at" => time,
         ".body.created_at" | ".body.updated_at" | ".body.last_success_at" | ".body.occurred_at" => time,
-        ".body.failing_since" | ".body.last_failure.at" | ".body.from" | ".body.to" => time,
+        ".body.failing_since"
+        | ".body.last_failure.at"
+        | ".body.last_attempt.at"
+        | ".body.searched_until"
+        | ".body.from"
+        | ".body.to" => time,
         ".body.first_failed_at" | ".body.next_attempt_at" | ".body.finished_at" => time,
         ".body.attempt_log[].started_at" | ".body.attempt_log[].signed_at" => time,
         ".body.attempt_log[].duration_ms" | ".body.total.duration_ms.p50" | ".body.total.duration_ms.p95" => {

@@ -73,8 +73,25 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, variants: &[
                 )
                 .await;
         }
+        for (kind, list, query) in OF_TENANT {
+            let path = format!("/api/v1{list}?limit={PAGE_ROWS}{query}");
+            let variant = format!("{path} {tenant}");
+            let asked = (0..CALLS_PER_KIND).map(|_| Call::get(list, path.clone()));
+            calls.repeat((kind, &variant), admin, asked).await;
+        }
     }
 }
+
+/// Lists of a whole tenant: the name of each, its path and its filter.
+const OF_TENANT: [(&str, &str, &str); 7] = [
+    ("tenant_all", "/deliveries/", ""),
+    ("tenant_by_state", "/deliveries/", "&state=dropped,skipped"),
+    ("tenant_by_type", "/deliveries/", "&event_type=return_note.created"),
+    ("tenant_tests", "/deliveries/", "&is_test=true"),
+    ("tenant_by_outcome", "/deliveries/", "&outcome=tls"),
+    ("tenant_by_text", "/deliveries/", "&contains=no%20body%20has%20this"),
+    ("tenant_history", "/history/", ""),
+];
 
 /// No filter, each filter alone, and filters together.
 fn filters(middle: OffsetDateTime) -> Vec<Filter> {
@@ -83,8 +100,9 @@ fn filters(middle: OffsetDateTime) -> Vec<Filter> {
     let filter = |kind, query: String, condition: String| Filter { kind, query, condition, since: None };
     let state = |state: DeliveryState| (format!("&state={state}"), format!("state = '{state}'"));
     let of_type = |of: EventType| (format!("&event_type={of}"), format!("event_type = '{of}'"));
-    let after = (format!("&created_after={text}"), format!("created_at >= '{text}'"));
-    let before = (format!("&created_before={text}"), format!("created_at < '{text}'"));
+    let bound = DeliveryId::bound_at(middle);
+    let after = (format!("&occurred_after={text}"), format!("id >= '{bound}'"));
+    let before = (format!("&occurred_before={text}"), format!("id < '{bound}'"));
     let both = |one: &(String, String), two: &(String, String)| {
         (format!("{}{}", one.0, two.0), format!("{} AND {}", one.1, two.1))
     };

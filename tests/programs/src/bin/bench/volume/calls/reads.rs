@@ -23,7 +23,9 @@ pub(super) async fn measure(calls: &mut Calls, volume: &Volume<'_>, recovery: &s
         let deliveries = deliveries(volume, webhook).await;
         let read = |id: Uuid| Call::get("/webhooks/{id}/deliveries/{delivery_id}/", format!("{path}deliveries/{id}/"));
         let events = events(volume, &deliveries).await;
-        calls.repeat(("delivery", &path), admin, deliveries.into_iter().map(read)).await;
+        calls.repeat(("delivery", &path), admin, deliveries.iter().copied().map(read)).await;
+        let read = |id: Uuid| Call::get("/deliveries/{delivery_id}/", format!("/api/v1/deliveries/{id}/"));
+        calls.repeat(("delivery_by_id", &path), admin, deliveries.into_iter().map(read)).await;
         let read = |id: Uuid| Call::get("/events/{event_id}/", format!("/api/v1/events/{id}/"));
         calls.repeat(("event", &path), admin, events.into_iter().map(read)).await;
     }

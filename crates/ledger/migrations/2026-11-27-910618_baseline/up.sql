@@ -310,7 +310,7 @@ CREATE TABLE history (
 );
 
 CREATE INDEX history_by_webhook ON history (webhook_id, id);
--- Finds a tenant's deleted webhooks, and for an erasure its entries.
+-- Finds a tenant's deleted webhooks, its history, and for an erasure its entries.
 CREATE INDEX history_by_tenant ON history (tenant_id, action, id);
 
 -- Sessions of administrators: no id of a session, only its hash. Written by the business application or by
