@@ -13,7 +13,7 @@ use diesel::{
     row::Row,
     sql_types::{Array, BigInt, Bool, Nullable, SmallInt, Text, Timestamptz, Uuid as SqlUuid},
 };
-use domain::EventType;
+use domain::{EventId, EventType};
 use uuid::Uuid;
 
 use super::{Delivery, DeliveryFilter};
@@ -93,7 +93,7 @@ impl<'a> LogStep<'a> {
         filter: &DeliveryFilter,
         needed: usize,
     ) -> Self {
-        let (event_type, event) = (filter.event_type.map(EventType::as_str), filter.event.map(|event| event.as_uuid()));
+        let (event_type, event) = (filter.event_type.map(EventType::as_str), filter.event.map(EventId::as_uuid));
         let is_test = filter.is_test;
         let all_match = states.is_empty() && event_type.is_none() && event.is_none() && is_test.is_none();
         let (webhooks, unsuccessful, step) = match sequences {

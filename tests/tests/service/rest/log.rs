@@ -203,6 +203,22 @@ async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to
     assert_eq!(pages(&system, tenant, &webhook, &DeliveryFilter::default()).await.0.len(), 12_000);
 }
 
+/// The ids of all deliveries of a tenant. A bound in time leads on as well as a cursor; deliveries of its millisecond come
+/// twice.
+async fn by_bounds_in_time(system: &System, tenant: Uuid) -> HashSet<String> {
+    let ledger = system.ledger_as("pages", 1);
+    let own = ledger.webhooks_known(tenant.into()).await.unwrap();
+    let (mut seen, mut filter) = (HashSet::new(), DeliveryFilter { is_test: Some(false), ..DeliveryFilter::default() });
+    loop {
+        let page = Page { after: None, limit: 20 };
+        let found = ledger.delivery_list((tenant.into(), &own), &filter, page, Duration::ZERO).await.unwrap();
+        seen.extend(found.deliveries.iter().map(|listed| listed.delivery.id.to_string()));
+        let Some(until) = found.searched_until() else { return seen };
+        assert!(filter.occurred_before.is_none_or(|before| until < before));
+        filter.occurred_before = Some(until);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_of_a_tenant_is_that_of_its_webhooks_in_one_order() {
     let system = TestSystem::shared().await;
@@ -241,19 +257,7 @@ async fn the_log_of_a_tenant_is_that_of_its_webhooks_in_one_order() {
         assert_eq!(list.len(), count, "{query}");
         assert!(list.is_sorted_by(|before, after| before["id"].as_str() > after["id"].as_str()), "{query}");
     }
-    // A bound in time leads on as well as a cursor. Deliveries of its millisecond come twice.
-    let ledger = system.ledger_as("pages", 1);
-    let own = ledger.webhooks_known(tenant.into()).await.unwrap();
-    let (mut seen, mut filter) = (HashSet::new(), DeliveryFilter { is_test: Some(false), ..DeliveryFilter::default() });
-    loop {
-        let page = Page { after: None, limit: 20 };
-        let found = ledger.delivery_list((tenant.into(), &own), &filter, page, Duration::ZERO).await.unwrap();
-        seen.extend(found.deliveries.iter().map(|listed| listed.delivery.id.to_string()));
-        let Some(until) = found.searched_until() else { break };
-        assert!(filter.occurred_before.is_none_or(|before| until < before));
-        filter.occurred_before = Some(until);
-    }
-    assert_eq!(seen, expected.iter().cloned().collect());
+    assert_eq!(by_bounds_in_time(&system, tenant).await, expected.iter().cloned().collect());
     // A receiver knows the id alone. Nobody else finds it by that.
     let path = format!("/api/v1/deliveries/{}/", expected[0]);
     let of_webhook =
