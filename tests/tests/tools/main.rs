@@ -6,6 +6,7 @@ mod clients;
 mod console;
 mod metrics_page;
 mod pooler;
+mod provision;
 mod publishers;
 mod receivers;
 mod samples;
