@@ -89,7 +89,7 @@ impl App {
         let ConnectionShares { requests, searches, sessions, background } = ConnectionShares::of(settings);
         let background = connections::ledger_with(settings, PROCESS_NAME, background)?;
         let ledger = connections::part_of_ledger(&background, requests, one_request)?;
-        let searches = connections::part_of_ledger(&background, searches, one_request)?.one_call_each();
+        let searches = connections::part_of_ledger(&background, searches, one_request)?.of_long_calls();
         let authentication = Authentication::new(settings, &background, sessions, one_request)?;
         let foundation = Foundation::build(settings, PROCESS_NAME, OPS_PORT, background).await?;
         let (listener, address) = listen("api.listen", settings.api.listen).await?;

@@ -3,7 +3,7 @@
 pub(crate) mod filter;
 pub(crate) mod test_delivery;
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 use actix_web::{HttpResponse, http::header::LOCATION};
 use domain::{DeliveryId, TEST_HEADER, WebhookId, delivery_headers, time_text::written};
@@ -21,6 +21,8 @@ const WEBHOOK_BUDGET: Duration = Duration::from_millis(30);
 const TENANT_BUDGET: Duration = Duration::from_millis(250);
 /// Of bodies, for a text.
 const TEXT_BUDGET: Duration = Duration::from_millis(500);
+/// How long such a search waits for the tenant's earlier one, and for those of others.
+const TEXT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// One delivery, with its body and every attempt.
 pub(crate) struct Detail {
@@ -73,8 +75,12 @@ pub(crate) async fn search(
         Some(webhook) => vec![webhook],
         None => caller.ledger.webhooks_known(tenant).await?,
     };
-    let (ledger, budget) = match (&filter.contains, webhook) {
-        (Some(_), _) => (&caller.searches.of_tenant(tenant), TEXT_BUDGET),
+    let turn = match filter.contains {
+        Some(_) => Some(caller.searches.turn(tenant, TEXT_PATIENCE).await.ok_or(ApiError::Searching)?),
+        None => None,
+    };
+    let (ledger, budget) = match (&turn, webhook) {
+        (Some(_), _) => (&caller.searches, TEXT_BUDGET),
         (None, Some(_)) => (&caller.ledger, WEBHOOK_BUDGET),
         (None, None) => (&caller.ledger, TENANT_BUDGET),
     };
@@ -130,7 +136,7 @@ pub(crate) async fn post_resend(
     Body(()): Body<()>,
 ) -> HandlerResult {
     let delivery = resend(&caller, webhook, id).await?;
-    let last_attempt = caller.ledger.last_attempts(&[id]).await?.pop().map(|(_, last)| last);
+    let last_attempt = caller.ledger.last_attempts(iter::once(&delivery)).await?.remove(&id);
     Ok(accepted(webhook, &delivery, last_attempt.as_ref()))
 }
 

@@ -38,6 +38,8 @@ pub struct FoundDeliveries {
     pub deliveries: Vec<ListedDelivery>,
     /// The names of their webhooks.
     pub names: HashMap<WebhookId, String>,
+    /// Whether this page begins below the newest delivery.
+    pub is_later: bool,
     /// Why the text, if it is an id, leads to nothing else.
     pub unknown: Option<String>,
     /// The cursor of the next page, and the time down to which events were searched. `None` if all were.
@@ -64,7 +66,7 @@ impl Find<'_> {
                 button.primary { "Find" }
             }
             @match &self.found {
-                SearchResult::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too. Any other text is searched for in the bodies that were sent: all its characters, as they are there. A character that JSON escapes, such as a quotation mark, is not found." },
+                SearchResult::Nothing => p.note { "Paste the id of an event, as the upstream service gave it, or of a delivery, as the receiver saw it in " code { "X-Service-Webhook-Id" } ". A webhook's id works too. Any other text is searched for in the bodies that were sent: all its characters, as they are there, without blanks around it. A character that JSON escapes, such as a quotation mark, is not found." },
                 SearchResult::Fault(why) => p.fault role="alert" { (sentence(why)) },
                 SearchResult::Deliveries(found) => (self.deliveries(found, frame)),
                 SearchResult::Events(id, found) => (self.events(*id, found, frame)),
@@ -74,14 +76,14 @@ impl Find<'_> {
     }
 
     fn deliveries(&self, found: &FoundDeliveries, frame: &Frame) -> Markup {
-        let is_first = found.deliveries.is_empty() && found.next.is_none();
+        let is_all = found.deliveries.is_empty() && found.next.is_none() && !found.is_later;
         html! {
             @match &found.unknown {
-                Some(why) if is_first => (unknown(why)),
+                Some(why) if is_all => (unknown(why)),
                 _ => section {
                     h2 { "Deliveries with this text" }
                     @if found.deliveries.is_empty() {
-                        p.nothing { @if found.next.is_none() { "No body that is kept has this text." } @else { "None so far." } }
+                        p.nothing { @if is_all { "No body that is kept has this text." } @else { "None in this part of the log." } }
                     } @else {
                         table.log.found {
                             thead { tr { th { "State" } th { "Event" } th { "Fired" } th { "Webhook" } th { "Last attempt" } } }

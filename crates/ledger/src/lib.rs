@@ -31,6 +31,7 @@ pub use connect::{
     address::LedgerConfig,
     clock::ClockReading,
     pool::{CALL_TIMEOUT, Connections, Ledger},
+    tenant_queue::TenantPermit,
 };
 pub use delivery::{
     attempts::{Attempted, Record},

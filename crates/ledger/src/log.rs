@@ -150,12 +150,9 @@ pub struct DeliveryPage {
 }
 
 impl DeliveryPage {
-    /// The time down to which events were looked at: what the next page has fired before it. `None` at the end of the log.
+    /// The time down to which events were looked at, perhaps with its last millisecond in part. `None` at the end of the log.
     pub fn searched_until(&self) -> Option<OffsetDateTime> {
-        let next = self.next?;
-        let is_bound = next.as_uuid() == DeliveryId::bound_at(next.occurred_at());
-        // There may be more of this millisecond.
-        Some(next.occurred_at() + if is_bound { time::Duration::ZERO } else { time::Duration::MILLISECOND })
+        self.next.map(|next| next.occurred_at() + time::Duration::MILLISECOND)
     }
 }
 

@@ -145,6 +145,8 @@ pub(crate) enum ApiError {
     OfLaterVersion(#[source] LedgerError),
     #[error("the service is checking too many new sessions and keys at the moment: try again in a few seconds")]
     Crowded,
+    #[error("another search of your organization, or those of others, are running: try again in a few seconds")]
+    Searching,
     #[error("the service cannot check sessions at the moment: try again in a few seconds")]
     SessionUnknown(#[source] BoxError),
     #[error(
@@ -211,7 +213,7 @@ impl ApiError {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }
             Self::Unconfirmed(_) => (StatusCode::SERVICE_UNAVAILABLE, "unconfirmed"),
-            Self::Crowded => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            Self::Crowded | Self::Searching => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             Self::Unexpected(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         }
     }
@@ -241,9 +243,11 @@ impl ApiError {
             Self::Recovering(path) => HeaderValue::try_from(path).ok().map(|path| (LOCATION, path)),
             Self::MethodNotAllowed(methods) => Some((ALLOW, HeaderValue::from_static(methods))),
             Self::TooManyRequests(wait) => Some((RETRY_AFTER, seconds(*wait).into())),
-            Self::Unavailable(_) | Self::OfLaterVersion(_) | Self::SessionUnknown(_) | Self::Crowded => {
-                Some((RETRY_AFTER, HeaderValue::from_static("5")))
-            }
+            Self::Unavailable(_)
+            | Self::OfLaterVersion(_)
+            | Self::SessionUnknown(_)
+            | Self::Crowded
+            | Self::Searching => Some((RETRY_AFTER, HeaderValue::from_static("5"))),
             _ => None,
         }
     }

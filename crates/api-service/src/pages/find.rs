@@ -77,5 +77,6 @@ async fn search(
     let found = deliveries::search(caller, None, &filter, page).await?;
     let names = caller.ledger.webhook_names(caller.admin.tenant, found.deliveries.iter().map(|listed| listed.webhook));
     let next = found.next.map(|last| cursors.after(last.as_uuid())).zip(found.searched_until());
-    Ok(FoundDeliveries { names: names.await?, deliveries: found.deliveries, unknown, next })
+    let is_later = page.after.is_some();
+    Ok(FoundDeliveries { names: names.await?, deliveries: found.deliveries, is_later, unknown, next })
 }

@@ -100,16 +100,21 @@ impl Ledger {
         Self { tenant: Some(tenant), ..self.clone() }
     }
 
-    /// The same handle, with one call of a tenant at a time. Further ones wait, as for a connection.
-    pub fn one_call_each(self) -> Self {
-        Self { tenant_queue: TenantQueue::new(self.config.max_connections, 1), ..self }
+    /// The same handle, for long calls of tenants, which take turns ([`Ledger::turn`]).
+    pub fn of_long_calls(self) -> Self {
+        Self { tenant_queue: TenantQueue::of_long_calls(self.config.max_connections), ..self }
+    }
+
+    /// Waits until it is a tenant's turn: while it holds the permit, one of the connections is free for it. `None` when it
+    /// has waited for as long as `patience`.
+    pub async fn turn(&self, tenant: TenantId, patience: Duration) -> Option<TenantPermit> {
+        tokio::time::timeout(patience, self.tenant_queue.wait(tenant)).await.ok()
     }
 
     fn among(config: LedgerConfig, context: Arc<Context>) -> Result<Self, LedgerError> {
         let pool = make_pool(&config, &context)?;
         context.pools.lock().push(pool.clone());
-        let (tenant_queue, probes) =
-            (TenantQueue::new(config.max_connections, config.max_connections), Arc::new(Semaphore::new(1)));
+        let (tenant_queue, probes) = (TenantQueue::new(config.max_connections), Arc::new(Semaphore::new(1)));
         let config = Arc::new(config);
         Ok(Self { pool, config, context, tenant_queue, tenant: None, probes, migrations: Migrations::default() })
     }

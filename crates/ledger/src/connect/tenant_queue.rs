@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 /// The permits of others that a tenant with no request under way is ahead of. A tenant that waits for longer is next
 /// anyway.
 const HEAD_START: i64 = 100;
+const HEAD_START_OF_LONG_CALLS: i64 = 2;
 
 /// Permits, as many as there are connections.
 pub(crate) struct TenantQueue(Mutex<QueueState>);
@@ -22,6 +23,7 @@ struct QueueState {
     free: usize,
     /// The most that one tenant gets at once.
     each: usize,
+    head_start: i64,
     /// Tenants with a permit, or that wait for one.
     tenants: HashMap<TenantId, QueuedTenant>,
     /// Counts permits, and tenants that come.
@@ -31,20 +33,29 @@ struct QueueState {
 struct QueuedTenant {
     in_use: usize,
     waiting: VecDeque<oneshot::Sender<TenantPermit>>,
-    /// The count at its latest permit, or [`HEAD_START`] before it came.
+    /// The count at its latest permit, or the head start before it came.
     latest: i64,
 }
 
 /// The right to use a connection. Dropping it gives it to the next.
-pub(crate) struct TenantPermit {
+pub struct TenantPermit {
     queue: Arc<TenantQueue>,
     tenant: TenantId,
 }
 
 impl TenantQueue {
-    /// A queue for `at_once` permits, of which a tenant gets `each` at most.
-    pub(crate) fn new(at_once: usize, each: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(QueueState { free: at_once, each, tenants: HashMap::new(), count: 0 })))
+    /// A queue for `at_once` permits.
+    pub(crate) fn new(at_once: usize) -> Arc<Self> {
+        Self::with(at_once, at_once, HEAD_START)
+    }
+
+    /// A queue for `at_once` permits of long calls: one at a time for each tenant.
+    pub(crate) fn of_long_calls(at_once: usize) -> Arc<Self> {
+        Self::with(at_once, 1, HEAD_START_OF_LONG_CALLS)
+    }
+
+    fn with(free: usize, each: usize, head_start: i64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(QueueState { free, each, head_start, tenants: HashMap::new(), count: 0 })))
     }
 
     /// Waits for a permit.
@@ -71,7 +82,7 @@ impl TenantQueue {
 impl QueueState {
     fn enqueue(&mut self, tenant: TenantId, permit: oneshot::Sender<TenantPermit>) {
         self.count += 1;
-        let latest = self.count - HEAD_START;
+        let latest = self.count - self.head_start;
         let new = || QueuedTenant { in_use: 0, waiting: VecDeque::new(), latest };
         self.tenants.entry(tenant).or_insert_with(new).waiting.push_back(permit);
     }
@@ -127,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_that_comes_late_does_not_wait_for_all_that_another_asked_for() {
-        let queue = TenantQueue::new(2, 2);
+        let queue = TenantQueue::new(2);
         let mut held = vec![queue.wait(tenant(1)).await, queue.wait(tenant(1)).await];
         let mut many: Vec<_> = (0..5).map(|_| Box::pin(queue.wait(tenant(1)))).collect();
         for one in &mut many {
@@ -144,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_that_ask_for_much_take_turns() {
-        let queue = TenantQueue::new(1, 1);
+        let queue = TenantQueue::new(1);
         let first = queue.wait(tenant(0)).await;
         let mut waiting = Vec::new();
         for number in [3, 3, 3, 1, 1, 2] {
@@ -162,7 +173,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_gets_no_more_than_its_part_though_others_are_free() {
-        let queue = TenantQueue::new(2, 1);
+        let queue = TenantQueue::of_long_calls(2);
         let first = queue.wait(tenant(1)).await;
         let mut second = Box::pin(queue.wait(tenant(1)));
         assert!((&mut second).now_or_never().is_none());
@@ -175,7 +186,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_no_longer_waits_leaves_no_trace() {
-        let queue = TenantQueue::new(1, 1);
+        let queue = TenantQueue::new(1);
         let first = queue.wait(tenant(1)).await;
         for _ in 0..3 {
             assert!(queue.wait(tenant(2)).now_or_never().is_none());

@@ -25,55 +25,23 @@ const STEP_LOOKUPS: usize = 500;
 /// The least rows that a statement reads of each sequence.
 const LEAST_ROWS: usize = 8;
 
-/// Sequences of deliveries in the order of their ids, each along an index.
-#[derive(Clone)]
-pub(super) enum Sequences {
-    /// All deliveries of these webhooks.
-    Logs(Vec<Uuid>),
-    /// The unsuccessful ones of a webhook that are in a state.
-    Unsuccessful(Vec<(Uuid, &'static str)>),
-}
-
-impl Sequences {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Logs(webhooks) => webhooks.len(),
-            Self::Unsuccessful(states) => states.len(),
-        }
-    }
-
-    /// The webhook of the sequence in this place, from 1.
-    pub(super) fn webhook(&self, place: usize) -> Option<Uuid> {
-        let place = place.checked_sub(1)?;
-        match self {
-            Self::Logs(webhooks) => webhooks.get(place).copied(),
-            Self::Unsuccessful(states) => states.get(place).map(|(webhook, _)| *webhook),
-        }
-    }
-
-    /// Keeps the sequences in places, from 1, that `keep` accepts.
-    pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        let mut place = 0;
-        let mut next = || {
-            place += 1;
-            keep(place)
-        };
-        match self {
-            Self::Logs(webhooks) => webhooks.retain(|_| next()),
-            Self::Unsuccessful(states) => states.retain(|_| next()),
-        }
-    }
+/// The deliveries of a webhook, in the order of their ids, and how far they were read.
+#[derive(Clone, Copy)]
+pub(super) struct Sequence {
+    pub(super) webhook: Uuid,
+    /// All below this id are still to be read.
+    pub(super) before: Uuid,
 }
 
 /// Selects the newest matches among the rows of a step, and of each sequence the last row of a full step, which may not
 /// match.
 pub(super) struct LogStep<'a> {
     webhooks: Vec<Uuid>,
-    /// The states of the unsuccessful deliveries, unless whole logs are read.
-    unsuccessful: Option<Vec<&'static str>>,
-    /// The step begins below this id.
-    before: Uuid,
-    /// The states to match, if any.
+    /// The step begins below these ids.
+    befores: Vec<Uuid>,
+    /// The states of the unsuccessful deliveries to read; whole logs if there are none.
+    unsuccessful: &'a [&'static str],
+    /// The states to match; any if there are none.
     states: &'a [&'static str],
     event_type: Option<&'static str>,
     event: Option<Uuid>,
@@ -84,29 +52,32 @@ pub(super) struct LogStep<'a> {
     most: i64,
 }
 
+/// What a search reads and matches: the states of unsuccessful deliveries, or whole logs and the states to match there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum States {
+    Unsuccessful(Vec<&'static str>),
+    OfLogs(Vec<&'static str>),
+}
+
 impl<'a> LogStep<'a> {
-    /// Makes the step that looks for `needed` deliveries below an id.
-    pub(super) fn new(
-        sequences: &Sequences,
-        before: Uuid,
-        states: &'a [&'static str],
-        filter: &DeliveryFilter,
-        needed: usize,
-    ) -> Self {
+    /// Makes the step that looks for `needed` deliveries.
+    pub(super) fn new(sequences: &[Sequence], states: &'a States, filter: &DeliveryFilter, needed: usize) -> Self {
+        let (webhooks, befores) = sequences.iter().map(|sequence| (sequence.webhook, sequence.before)).unzip();
+        let (unsuccessful, states): (&[_], &[_]) = match states {
+            States::Unsuccessful(states) => (states, &[]),
+            States::OfLogs(states) => (&[], states),
+        };
         let (event_type, event) = (filter.event_type.map(EventType::as_str), filter.event.map(EventId::as_uuid));
         let is_test = filter.is_test;
         let all_match = states.is_empty() && event_type.is_none() && event.is_none() && is_test.is_none();
-        let (webhooks, unsuccessful, step) = match sequences {
-            Sequences::Logs(webhooks) if all_match => (webhooks.clone(), None, needed),
-            Sequences::Logs(webhooks) => (webhooks.clone(), None, STEP_ROWS),
-            Sequences::Unsuccessful(of) => {
-                let (webhooks, states) = of.iter().copied().unzip();
-                (webhooks, Some(states), STEP_LOOKUPS)
-            }
+        let step = match unsuccessful.is_empty() {
+            true if all_match => needed,
+            true => STEP_ROWS,
+            false => STEP_LOOKUPS,
         };
-        let share = (STEP_ROWS / webhooks.len().max(1)).max(LEAST_ROWS);
+        let share = (STEP_ROWS / sequences.len().max(1)).max(LEAST_ROWS);
         let [looked_at, most] = [step.min(share), needed + 1].map(|most| i64::try_from(most).unwrap_or(i64::MAX));
-        Self { webhooks, unsuccessful, before, states, event_type, event, is_test, looked_at, most }
+        Self { webhooks, befores, unsuccessful, states, event_type, event, is_test, looked_at, most }
     }
 
     /// Returns true if this number of rows of a sequence may not be all that it has.
@@ -118,13 +89,11 @@ impl<'a> LogStep<'a> {
     /// of the rows to be read, however few it believes to be there, and reads them in order.
     fn rows<'b>(&'b self, id: &'static str, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql(" WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND ");
-        if self.unsuccessful.is_some() {
-            out.push_sql("state = q.state AND ");
+        if !self.unsuccessful.is_empty() {
+            out.push_sql("state = w.state AND ");
         }
         out.push_sql(id);
-        out.push_sql(" < ");
-        out.push_bind_param::<SqlUuid, _>(&self.before)?;
-        out.push_sql(" ORDER BY webhook_id DESC, ");
+        out.push_sql(" < q.before ORDER BY webhook_id DESC, ");
         out.push_sql(id);
         out.push_sql(" DESC LIMIT ");
         out.push_bind_param::<BigInt, _>(&self.looked_at)
@@ -157,18 +126,14 @@ impl QueryFragment<Pg> for LogStep<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("SELECT place, s.* FROM unnest(");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.webhooks)?;
-        if let Some(states) = &self.unsuccessful {
-            out.push_sql(", ");
-            out.push_bind_param::<Array<Text>, _>(states)?;
-            out.push_sql(") WITH ORDINALITY AS q(webhook_id, state, place)");
-        } else {
-            out.push_sql(") WITH ORDINALITY AS q(webhook_id, place)");
-        }
-        out.push_sql(" CROSS JOIN LATERAL (SELECT id, event_id, event_type, is_test, state, attempts, created_at, ");
-        out.push_sql("first_failed_at, next_attempt_at, read_id, is_match, number = ");
+        out.push_sql(", ");
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.befores)?;
+        out.push_sql(") WITH ORDINALITY AS q(webhook_id, before, place) CROSS JOIN LATERAL (SELECT id, event_id, ");
+        out.push_sql("event_type, is_test, state, attempts, created_at, first_failed_at, next_attempt_at, read_id, ");
+        out.push_sql("is_match, number = ");
         out.push_bind_param::<BigInt, _>(&self.looked_at)?;
         out.push_sql(" AS is_end FROM (SELECT d.*, row_number() OVER () AS number, ");
-        if self.unsuccessful.is_none() {
+        if self.unsuccessful.is_empty() {
             out.push_sql("d.id AS read_id, true");
             self.conditions(&mut out)?;
             out.push_sql(" AS is_match FROM (SELECT * FROM deliveries");
@@ -178,8 +143,12 @@ impl QueryFragment<Pg> for LogStep<'_> {
             // A delivery may be gone meanwhile.
             out.push_sql("u.delivery_id AS read_id, d.id IS NOT NULL");
             self.conditions(&mut out)?;
-            out.push_sql(" AS is_match FROM (SELECT delivery_id FROM unsuccessful_deliveries");
+            out.push_sql(" AS is_match FROM (SELECT delivery_id FROM unnest(");
+            out.push_bind_param::<Array<Text>, _>(self.unsuccessful)?;
+            out.push_sql(") AS w(state) CROSS JOIN LATERAL (SELECT delivery_id FROM unsuccessful_deliveries");
             self.rows("delivery_id", &mut out)?;
+            out.push_sql(") AS one ORDER BY delivery_id DESC LIMIT ");
+            out.push_bind_param::<BigInt, _>(&self.looked_at)?;
             out.push_sql(
                 ") AS u LEFT JOIN LATERAL (SELECT * FROM deliveries WHERE id = u.delivery_id LIMIT 1) AS d ON true",
             );
@@ -238,16 +207,20 @@ mod tests {
 
     use super::*;
 
-    fn logs() -> Sequences {
-        Sequences::Logs(vec![Uuid::nil()])
+    fn logs() -> States {
+        States::OfLogs(Vec::new())
     }
 
-    fn dropped() -> Sequences {
-        Sequences::Unsuccessful(vec![(Uuid::nil(), "dropped")])
+    fn dropped() -> States {
+        States::Unsuccessful(vec!["dropped"])
+    }
+
+    fn step<'a>(count: usize, states: &'a States, filter: &DeliveryFilter) -> LogStep<'a> {
+        LogStep::new(&vec![Sequence { webhook: Uuid::nil(), before: Uuid::max() }; count], states, filter, 51)
     }
 
     /// The text of a step with these members of a filter, by the bits of a number.
-    fn text(sequences: &Sequences, bits: u8) -> String {
+    fn text(states: &States, bits: u8) -> String {
         let has = |bit: u8| bits & (1 << bit) != 0;
         let filter = DeliveryFilter {
             event_type: has(0).then_some(EventType::QuoteClosed),
@@ -255,8 +228,7 @@ mod tests {
             is_test: has(2).then_some(true),
             ..DeliveryFilter::default()
         };
-        let states: &[&str] = if has(3) { &["pending"] } else { &[] };
-        let step = LogStep::new(sequences, Uuid::max(), states, &filter, 51);
+        let step = step(1, states, &filter);
         let shown = debug_query::<Pg, _>(&step).to_string();
         assert!(step.is_safe_to_cache_prepared(&Pg).unwrap(), "{shown}");
         shown.split(" -- binds").next().unwrap().to_owned()
@@ -264,46 +236,43 @@ mod tests {
 
     #[test]
     fn a_step_has_its_limit_inside_and_what_was_asked_for_outside() {
-        let (plain, all) = (text(&logs(), 0), text(&logs(), 0b1111));
+        let (plain, all) = (text(&logs(), 0), text(&States::OfLogs(vec!["pending"]), 0b111));
         assert!(plain.contains("d.id AS read_id, true AS is_match"), "{plain}");
         let asked =
-            "true AND d.state = ANY ($3) AND d.event_type = $4 AND d.event_id = $5 AND d.is_test = $6 AS is_match";
+            "true AND d.state = ANY ($4) AND d.event_type = $5 AND d.event_id = $6 AND d.is_test = $7 AS is_match";
         assert!(all.contains(asked), "{all}");
-        let inside = "FROM deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND id < $7 \
+        let inside = "FROM deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND id < q.before \
                       ORDER BY webhook_id DESC, id DESC LIMIT $8) AS d) AS numbered";
         assert!(all.contains(inside), "{all}");
         let unsuccessful = text(&dropped(), 0b1);
-        let inside = "unsuccessful_deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND state = q.state \
-                      AND delivery_id < $5 ORDER BY webhook_id DESC, delivery_id DESC LIMIT $6) AS u";
+        let inside = "unsuccessful_deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND state = w.state \
+                      AND delivery_id < q.before ORDER BY webhook_id DESC, delivery_id DESC LIMIT $6) AS one";
         assert!(unsuccessful.contains(inside), "{unsuccessful}");
     }
 
     #[test]
     fn each_combination_has_a_prepared_statement_of_its_own() {
-        let texts: BTreeSet<_> = (0..16).map(|bits| text(&logs(), bits)).collect();
+        let of_logs = [logs(), States::OfLogs(vec!["pending"])];
+        let texts: BTreeSet<_> = (0..16).map(|bits| text(&of_logs[usize::from(bits >> 3)], bits)).collect();
         assert_eq!(texts.len(), 16);
         assert!(texts.iter().all(|text| !text.contains("IS NULL")), "no condition on what is absent");
-        let many = Sequences::Unsuccessful(vec![(Uuid::nil(), "dropped"), (Uuid::max(), "skipped")]);
-        assert_eq!(text(&many, 0), text(&dropped(), 0), "sequences share a statement");
+        let others = States::Unsuccessful(vec!["retrying", "skipped"]);
+        assert_eq!(text(&others, 0), text(&dropped(), 0), "states share a statement");
         // The end-to-end test of plans reads them there.
-        let longest = text(&dropped(), 0b1111).len();
+        let longest = text(&dropped(), 0b111).len();
         assert!(longest < 1024, "pg_stat_activity cuts {longest} bytes");
     }
 
     #[test]
     fn many_sequences_share_the_rows_of_a_step() {
-        let looked_at = |count, sequences: fn(Vec<Uuid>) -> Sequences, needed| {
-            let filter = DeliveryFilter { is_test: Some(true), ..DeliveryFilter::default() };
-            let sequences = sequences(vec![Uuid::nil(); count]);
-            [DeliveryFilter::default(), filter]
-                .map(|filter| LogStep::new(&sequences, Uuid::max(), &[], &filter, needed).looked_at)
-        };
-        for (count, plain, filtered) in [(1, 51, 2_000), (10, 51, 200), (100, 20, 20), (1_100, 8, 8)] {
-            assert_eq!(looked_at(count, Sequences::Logs, 51), [plain, filtered], "{count}");
+        let (all, tests) =
+            (DeliveryFilter::default(), DeliveryFilter { is_test: Some(true), ..DeliveryFilter::default() });
+        for (count, plain, filtered, unsuccessful) in
+            [(1, 51, 2_000, 500), (10, 51, 200, 200), (100, 20, 20, 20), (1_100, 8, 8, 8)]
+        {
+            let looked_at = |states, filter| step(count, states, filter).looked_at;
+            let found = [looked_at(&logs(), &all), looked_at(&logs(), &tests), looked_at(&dropped(), &all)];
+            assert_eq!(found, [plain, filtered, unsuccessful], "{count}");
         }
-        let dropped = |webhooks: Vec<Uuid>| {
-            Sequences::Unsuccessful(webhooks.into_iter().map(|webhook| (webhook, "dropped")).collect())
-        };
-        assert_eq!([1, 100].map(|count| looked_at(count, dropped, 51)), [[500, 500], [20, 20]]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     Delivery, DeliveryFilter, DeliveryPage, LastAttempt, ListedDelivery,
-    query::{LogRow, LogStep, Sequences},
+    query::{LogRow, LogStep, Sequence, States},
 };
 use crate::{
     batch::plan_with_values,
@@ -24,11 +24,13 @@ use crate::{
     webhook::{Existence, OwnWebhook},
 };
 
-/// The deliveries whose bodies the first statement searches: of 256 KiB each, in a tenth of a second. Each that is quick
-/// doubles the next one, up to the most.
+/// The deliveries whose bodies one statement searches: the first one, and at most. Those of 256 KiB each take some tenths
+/// of a second. After a quick one, the next one has twice as many.
 const FIRST_BODIES: usize = 50;
-const MOST_BODIES: usize = 400;
+const MOST_BODIES: usize = 150;
 const QUICK_STEP: Duration = Duration::from_millis(50);
+/// The deliveries whose last attempts one statement looks up, at least.
+const LEAST_LOOKUPS: usize = 200;
 /// The most events of one id that are looked at for their times, of all tenants together.
 const MAX_READ_EVENTS: i64 = 1_000;
 
@@ -36,10 +38,11 @@ const FIND_TIMES: &str = "SELECT min(occurred_at) FILTER (WHERE tenant_id = $2),
        max(occurred_at) FILTER (WHERE tenant_id = $2), count(*) >= $3 \
      FROM (SELECT occurred_at, tenant_id FROM events WHERE id = $1 LIMIT $3) AS looked_at";
 
-/// The last attempts of deliveries with ids from $2 to $3.
-const LAST_ATTEMPTS: &str = "SELECT a.* FROM unnest($1) AS listed(id) CROSS JOIN LATERAL ( \
+/// The last attempts of the deliveries $1, with ids from $3 to $4, among as many as $2 says: a later one may come meanwhile.
+const LAST_ATTEMPTS: &str = "SELECT a.* FROM unnest($1, $2) AS listed(id, attempts) CROSS JOIN LATERAL ( \
        SELECT delivery_id, outcome, status, error, started_at FROM attempts \
-       WHERE delivery_id = listed.id AND delivery_id >= $2 AND delivery_id <= $3 ORDER BY attempt DESC LIMIT 1 \
+       WHERE delivery_id = listed.id AND attempt <= listed.attempts AND delivery_id >= $3 AND delivery_id <= $4 \
+       ORDER BY attempt DESC LIMIT 1 \
      ) AS a";
 
 /// The places, from 1, of the events of tenant $4 whose bodies contain $5. Their times are from $6 to $7.
@@ -50,11 +53,15 @@ const FIND_TEXT: &str = "SELECT listed.place FROM unnest($1, $2, $3) WITH ORDINA
        LIMIT 1 \
      ) AS e WHERE position($5 IN e.body) > 0";
 
-/// What is read, and what of it is shown.
+/// A search under way.
 struct Search {
-    sequences: Sequences,
-    /// Of the states in the ledger, those that may be shown as one that is asked for. Empty: all.
-    states: Vec<&'static str>,
+    states: States,
+    /// Webhooks whose deliveries were not read to the end.
+    sequences: Vec<Sequence>,
+    /// Matching rows, newest first. Above the frontier, none is missing.
+    rows: BTreeMap<Reverse<DeliveryId>, (WebhookId, Delivery)>,
+    /// Where the search began, in Unix milliseconds.
+    began_at: u64,
 }
 
 impl Ledger {
@@ -68,38 +75,34 @@ impl Ledger {
         budget: Duration,
     ) -> Result<DeliveryPage, LedgerError> {
         let (began, limit) = (Instant::now(), usize::from(page.limit));
-        let (mut found, end) = (Vec::new(), DeliveryPage { deliveries: Vec::new(), next: None });
-        let Some(Search { mut sequences, states }) = search(webhooks, &filter.states) else { return Ok(end) };
-        let (first, mut before) = self.bounds(tenant, filter, page.after).await?;
-        let mut bodies = FIRST_BODIES;
-        let own: HashMap<_, _> = webhooks.iter().map(|own| (own.id().as_uuid(), own)).collect();
-        while sequences.len() > 0 && first < before {
+        let (mut found, mut bodies) = (Vec::new(), FIRST_BODIES);
+        let (first, before) = self.bounds(tenant, filter, page.after).await?;
+        let mut search = Search::new(webhooks, &filter.states, before);
+        let own: HashMap<_, _> = webhooks.iter().map(|own| (own.id().as_uuid(), *own)).collect();
+        while search.frontier().is_some_and(|frontier| frontier > first) {
             let needed = limit + 1 - found.len();
+            let chosen = search.blocking();
             // One statement, so that rows that come or go meanwhile are neither read twice nor skipped.
-            let step = LogStep::new(&sequences, before, &states, filter, needed);
+            let step = LogStep::new(&chosen, &search.states, filter, needed);
             let rows: Vec<LogRow> = self.run("delivery_list", async |conn| (&step).load(conn).await).await?;
-            let ends = ends(&rows, sequences.len(), &step);
-            // Below the first end, a sequence may have rows that were not read.
-            let read_to = ends.iter().flatten().max().copied();
-            let shown = |row: LogRow| {
-                let webhook = own.get(&sequences.webhook(row.place)?)?;
-                let delivery = row.delivery?.shown(webhook.existence);
+            let ends = ends(&rows, chosen.len(), |count| step.is_cut(count));
+            search.take(&chosen, &ends, rows, |webhook, delivery| {
+                let delivery = delivery.shown(own.get(&webhook)?.existence);
                 let is_wanted = filter.states.is_empty() || filter.states.contains(&delivery.state);
-                let is_read = delivery.id.as_uuid() >= first && read_to.is_none_or(|end| delivery.id.as_uuid() >= end);
-                (is_wanted && is_read).then_some((webhook.id(), delivery))
-            };
-            let mut candidates: Vec<_> = rows.into_iter().filter_map(shown).collect();
-            candidates.sort_by_key(|(_, delivery)| Reverse(delivery.id));
-            let mut rest = &candidates[..];
+                (is_wanted && delivery.id.as_uuid() >= first).then_some(delivery)
+            });
+            let complete = search.complete();
+            let mut rest = &complete[..];
             while !rest.is_empty() {
-                let at_once = if filter.contains.is_some() { bodies } else { needed };
+                let at_once = match (&filter.contains, filter.outcome) {
+                    (Some(_), _) => bodies,
+                    (None, Some(_)) => needed.max(LEAST_LOOKUPS),
+                    (None, None) => needed,
+                };
                 let (chunk, later) = rest.split_at(at_once.min(rest.len()));
                 let asked = Instant::now();
                 found.extend(self.matching(tenant, filter, chunk).await?);
-                // Of small bodies, more are searched at once.
-                if asked.elapsed() < QUICK_STEP {
-                    bodies = (bodies * 2).min(MOST_BODIES);
-                }
+                bodies = if asked.elapsed() < QUICK_STEP { (bodies * 2).min(MOST_BODIES) } else { FIRST_BODIES };
                 if found.len() > limit {
                     found.truncate(limit);
                     let next = found.last().map(|last: &ListedDelivery| last.delivery.id);
@@ -111,24 +114,26 @@ impl Ledger {
                 }
                 rest = later;
             }
-            let Some(read_to) = read_to.filter(|read_to| *read_to > first) else { break };
             if began.elapsed() >= budget {
-                return Ok(DeliveryPage { deliveries: found, next: Some(read_to.into()) });
+                let next = search.frontier().filter(|frontier| *frontier > first).map(DeliveryId::from);
+                return Ok(DeliveryPage { deliveries: found, next });
             }
-            before = read_to;
-            sequences.retain(|place| ends.get(place - 1).is_some_and(Option::is_some));
         }
-        Ok(DeliveryPage { deliveries: found, ..end })
+        Ok(DeliveryPage { deliveries: found, next: None })
     }
 
     /// The last attempts of those of the deliveries that had one, by delivery.
-    pub async fn last_attempts(
+    pub async fn last_attempts<'a>(
         &self,
-        deliveries: &[DeliveryId],
-    ) -> Result<Vec<(DeliveryId, LastAttempt)>, LedgerError> {
-        let ids: Vec<Uuid> = deliveries.iter().map(|id| id.as_uuid()).collect();
-        let Some((first, last)) = ids.iter().min().zip(ids.iter().max()) else { return Ok(Vec::new()) };
-        let find = sql(LAST_ATTEMPTS).bind(ids.clone()).bind(*first).bind(*last);
+        deliveries: impl Iterator<Item = &'a Delivery> + Send,
+    ) -> Result<HashMap<DeliveryId, LastAttempt>, LedgerError> {
+        let attempted = deliveries.filter(|delivery| delivery.attempts > 0);
+        let made = |delivery: &Delivery| i16::try_from(delivery.attempts).unwrap_or(i16::MAX);
+        let (ids, made): (Vec<Uuid>, Vec<i16>) = attempted.map(|one| (one.id.as_uuid(), made(one))).unzip();
+        let Some((first, last)) = ids.iter().copied().min().zip(ids.iter().copied().max()) else {
+            return Ok(HashMap::new());
+        };
+        let find = sql(LAST_ATTEMPTS).bind(ids).bind(made).bind(first).bind(last);
         let rows: Vec<LastAttemptRow> = self
             .transaction("last_attempts", async |conn| {
                 plan_with_values(conn).await?;
@@ -181,9 +186,7 @@ impl Ledger {
             Some(text) => self.events_containing(tenant, text, candidates).await?,
             None => candidates.to_vec(),
         };
-        let attempted = candidates.iter().filter(|(_, delivery)| delivery.attempts > 0);
-        let attempted: Vec<_> = attempted.map(|(_, delivery)| delivery.id).collect();
-        let mut attempts: HashMap<_, _> = self.last_attempts(&attempted).await?.into_iter().collect();
+        let mut attempts = self.last_attempts(candidates.iter().map(|(_, delivery)| delivery)).await?;
         let listed = candidates.into_iter().map(|(webhook, delivery)| {
             let last_attempt = attempts.remove(&delivery.id);
             ListedDelivery { webhook, delivery, last_attempt }
@@ -227,40 +230,91 @@ impl Ledger {
     }
 }
 
+impl Search {
+    /// A search of these webhooks below an id. A deleted webhook's waiting deliveries count as cancelled, whether or not
+    /// they are marked so yet.
+    fn new(webhooks: &[OwnWebhook], asked: &[DeliveryState], before: Uuid) -> Self {
+        use DeliveryState::{Cancelled, Pending, Retrying, Succeeded};
+        let only_waiting = !asked.is_empty() && asked.iter().all(|state| state.is_waiting());
+        let webhooks = webhooks.iter().filter(|own| !only_waiting || own.existence == Existence::Registered);
+        let is_cancelling = webhooks.clone().any(|own| own.existence == Existence::Cancelling);
+        let widened = asked.contains(&Cancelled) && is_cancelling;
+        let is_read = |state: &DeliveryState| asked.contains(state) || widened && [Pending, Retrying].contains(state);
+        let states: Vec<_> = DeliveryState::ALL.into_iter().filter(is_read).collect();
+        let names = states.iter().map(|state| state.as_str()).collect();
+        // `unsuccessful_deliveries` has no successful ones, and not all that are pending.
+        let states = match states.is_empty() || states.iter().any(|state| [Pending, Succeeded].contains(state)) {
+            true => States::OfLogs(names),
+            false => States::Unsuccessful(names),
+        };
+        let sequences = webhooks.map(|own| Sequence { webhook: own.id().as_uuid(), before }).collect();
+        let began_at = DeliveryId::from(before.min(DeliveryId::bound_at(OffsetDateTime::now_utc()))).unix_millis();
+        Self { states, sequences, rows: BTreeMap::new(), began_at }
+    }
+
+    /// The id down to which every webhook was read. `None` at the end of all.
+    fn frontier(&self) -> Option<Uuid> {
+        self.sequences.iter().map(|sequence| sequence.before).max()
+    }
+
+    /// The webhooks to read next: those that keep the search from going as far again as it has come.
+    fn blocking(&self) -> Vec<Sequence> {
+        let frontier = DeliveryId::from(self.frontier().unwrap_or_default()).unix_millis();
+        let span = self.began_at.saturating_sub(frontier);
+        let target = DeliveryId::bound_at_millis(frontier.saturating_sub(span));
+        self.sequences.iter().copied().filter(|sequence| sequence.before > target).collect()
+    }
+
+    /// Takes the rows of a step, and of each webhook that was read the last id, if it may have further rows.
+    fn take(
+        &mut self,
+        read: &[Sequence],
+        ends: &[Option<Uuid>],
+        rows: Vec<LogRow>,
+        shown: impl Fn(Uuid, Delivery) -> Option<Delivery>,
+    ) {
+        for row in rows {
+            let webhook = row.place.checked_sub(1).and_then(|place| read.get(place)).map(|sequence| sequence.webhook);
+            if let Some(webhook) = webhook
+                && let Some(delivery) = row.delivery.and_then(|delivery| shown(webhook, delivery))
+            {
+                self.rows.insert(Reverse(delivery.id), (webhook.into(), delivery));
+            }
+        }
+        let ends: HashMap<_, _> = read.iter().map(|sequence| sequence.webhook).zip(ends).collect();
+        self.sequences.retain_mut(|sequence| match ends.get(&sequence.webhook) {
+            None => true,
+            Some(None) => false,
+            Some(Some(end)) => {
+                sequence.before = *end;
+                true
+            }
+        });
+    }
+
+    /// Takes out the rows above the frontier.
+    fn complete(&mut self) -> Vec<(WebhookId, Delivery)> {
+        let rest = match self.frontier() {
+            // The row at the frontier was read.
+            Some(frontier) => {
+                let below = DeliveryId::from(Uuid::from_u128(frontier.as_u128().saturating_sub(1)));
+                self.rows.split_off(&Reverse(below))
+            }
+            None => BTreeMap::new(),
+        };
+        std::mem::replace(&mut self.rows, rest).into_values().collect()
+    }
+}
+
 /// The last id that was read of each sequence that may have further rows.
-fn ends(rows: &[LogRow], sequences: usize, step: &LogStep<'_>) -> Vec<Option<Uuid>> {
+fn ends(rows: &[LogRow], sequences: usize, is_cut: impl Fn(usize) -> bool) -> Vec<Option<Uuid>> {
     let mut read = vec![(0, None, false); sequences];
     for row in rows {
         if let Some((count, last, is_end)) = row.place.checked_sub(1).and_then(|place| read.get_mut(place)) {
             (*count, *last, *is_end) = (*count + 1, Some(row.id), *is_end || row.is_end);
         }
     }
-    read.into_iter().map(|(count, last, is_end)| last.filter(|_| is_end || step.is_cut(count))).collect()
-}
-
-/// Where to search, and which states to match there. A deleted webhook's waiting deliveries count as cancelled, whether
-/// or not they are marked so yet. `None` when nothing can match.
-fn search(webhooks: &[OwnWebhook], asked: &[DeliveryState]) -> Option<Search> {
-    use DeliveryState::{Cancelled, Pending, Retrying, Succeeded};
-    let only_waiting = !asked.is_empty() && asked.iter().all(|state| state.is_waiting());
-    let has = |own: &&OwnWebhook| !only_waiting || own.existence == Existence::Registered;
-    let webhooks: Vec<_> = webhooks.iter().filter(has).collect();
-    if webhooks.is_empty() {
-        return None;
-    }
-    let ids = webhooks.iter().map(|own| own.id().as_uuid());
-    let mut states: Vec<_> = DeliveryState::ALL.into_iter().filter(|state| asked.contains(state)).collect();
-    let is_cancelling = webhooks.iter().any(|own| own.existence == Existence::Cancelling);
-    if asked.contains(&Cancelled) && is_cancelling {
-        states.extend([Pending, Retrying].into_iter().filter(|state| !asked.contains(state)));
-    }
-    let names = states.iter().map(|state| state.as_str()).collect();
-    // `unsuccessful_deliveries` has no successful ones, and not all that are pending.
-    if states.is_empty() || states.iter().any(|state| [Pending, Succeeded].contains(state)) {
-        return Some(Search { sequences: Sequences::Logs(ids.collect()), states: names });
-    }
-    let of_each = ids.flat_map(|id| states.iter().map(move |state| (id, state.as_str()))).collect();
-    Some(Search { sequences: Sequences::Unsuccessful(of_each), states: Vec::new() })
+    read.into_iter().map(|(count, last, is_end)| last.filter(|_| is_end || is_cut(count))).collect()
 }
 
 struct LastAttemptRow {

@@ -94,7 +94,7 @@ fn parameters(text: &str) -> Vec<(&'static str, &'static str)> {
         ("is_test = ", ("boolean", "true")),
         ("place, s.* FROM unnest(", IDS),
         ("unnest(", WORDS),
-        (", ", WORDS),
+        ("unnest($1, ", IDS),
         ("id < ", ID),
         ("id > ", ID),
         ("\"id\" < ", ID),
@@ -163,7 +163,8 @@ async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_ma
     let page = Page { after: None, limit: 50 };
     let page_of_log = Page { after: None, limit: 50 };
     let mut plans = Vec::new();
-    for filter in filters() {
+    // A step of unsuccessful states sorts the few rows that it has read of each.
+    for filter in filters().into_iter().filter(|filter| filter.states != [DeliveryState::Dropped]) {
         plans.push(plan(&system, async |ledger| first_page(ledger, tenant, large, &filter).await).await);
     }
     let history = async |ledger: &Ledger| {
