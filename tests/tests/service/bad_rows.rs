@@ -11,7 +11,7 @@ use end_to_end::{
     outsider::connect_any,
     outsider::text_header,
     receiver::{Receiver, always},
-    system::{Options, Service, Subscriber, System, TestSystem, metric},
+    system::{Options, Service, Subscriber, System, TestSystem, metric, until_metric},
     wait::{SOON, eventually, until},
 };
 use lapin::options::BasicGetOptions;
@@ -159,7 +159,7 @@ async fn of_many_jobs_that_fail_by_their_own_data_few_are_parked() {
     .await;
     assert!((PARKED + 2..PARKED + 7).contains(&parked), "{parked}");
     let skipped = r#"webhooks_jobs_skipped_total{reason="unrecorded"}"#;
-    assert_eq!(metric(dispatcher, skipped).await, f64::from(parked));
+    until_metric(dispatcher, skipped, f64::from(parked), SOON).await;
 }
 
 /// The number of times that the dispatcher has tried to record attempts.

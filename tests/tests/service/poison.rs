@@ -169,7 +169,7 @@ async fn a_job_whose_task_panics_is_put_aside_and_its_dispatcher_goes_on() {
     system.upstream.publish(&Event::closed(tenant, 10)).await;
     wait_succeeded(&system, &fine, 10).await;
     until("the others are put aside", SOON, || async { dead(&system).await == 10 }).await;
-    assert_eq!(metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#).await, 10.0);
+    until_metric(dispatcher.ops, r#"webhooks_jobs_skipped_total{reason="panicked"}"#, 10.0, SOON).await;
     until_metric(dispatcher.ops, "webhooks_attempts_in_flight", 0.0, SOON).await;
     let parked = system.count("SELECT count(*) FROM suspect_jobs WHERE dead_reason = 'panicked'").await;
     assert_eq!(parked, 10);

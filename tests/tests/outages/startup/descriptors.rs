@@ -7,7 +7,7 @@ use end_to_end::{
     name_server::{NameServer, Say},
     processes::Process,
     receiver::{Receiver, always},
-    system::{Options, Subscriber, TestSystem, metric, wait_ready},
+    system::{Options, Subscriber, TestSystem, metric, until_metric, wait_ready},
     wait::SOON,
 };
 use uuid::Uuid;
@@ -86,7 +86,7 @@ async fn an_attempt_without_a_descriptor_is_made_a_minute_later_and_not_counted(
     receiver.wait_for(4, SOON).await;
     system.until_count("SELECT count(*) FROM deliveries WHERE state = 'succeeded' AND attempts = 1", 4, SOON).await;
     let skipped = r#"webhooks_jobs_skipped_total{reason="no_descriptor"}"#;
-    assert_eq!(metric(dispatcher.ops, skipped).await, 4.0);
+    until_metric(dispatcher.ops, skipped, 4.0, SOON).await;
     assert_eq!(metric(dispatcher.ops, "webhooks_brake{").await, 0.0);
     let failed = "SELECT count(*) FROM attempts WHERE outcome <> 'success'";
     assert_eq!(system.count(failed).await, 0);

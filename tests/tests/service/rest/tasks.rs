@@ -221,7 +221,7 @@ async fn an_activation_outlives_a_step_that_is_taken_back() {
     paused.receiver.wait_for(30, SOON).await;
     assert_eq!(paused.receiver.received_once().len(), 30);
     paused.task_ends().await;
-    assert_eq!(metric(ops, r#"webhooks_task_deliveries_total{task="wake"}"#).await, 30.0);
+    until_metric(ops, r#"webhooks_task_deliveries_total{task="wake"}"#, 30.0, SOON).await;
 }
 
 /// A cancellation and a recovery, each with a delivery.
