@@ -73,7 +73,7 @@ pub(crate) async fn search(
     let tenant = caller.admin.tenant;
     let webhooks = match webhook {
         Some(webhook) => vec![webhook],
-        None => caller.ledger.webhooks_known(tenant).await?,
+        None => caller.ledger.own_webhooks(tenant).await?,
     };
     let turn = match filter.contains {
         Some(_) => Some(caller.searches.turn(tenant, TEXT_PATIENCE).await.ok_or(ApiError::Searching)?),

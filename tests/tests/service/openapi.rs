@@ -111,7 +111,11 @@ impl Contract {
         let parameters =
             self.call(id)["parameters"].as_array().unwrap().iter().map(|parameter| self.resolve(parameter));
         let of_query = parameters.filter(|parameter| parameter["in"] == "query" && parameter["name"] != "cursor");
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let one = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = |value: &Value| match value {
+            Value::Array(values) => values.iter().map(one).collect::<Vec<_>>().join(","),
+            value => one(value),
+        };
         let pairs = of_query.map(|parameter| format!("{}={}", text(&parameter["name"]), text(&parameter["example"])));
         pairs.collect::<Vec<_>>().join("&")
     }
@@ -188,6 +192,8 @@ async fn every_described_parameter_is_accepted_and_an_error_in_a_query_is_descri
         ("listWebhooks", "/api/v1/webhooks/"),
         ("listKeys", "/api/v1/keys/"),
         ("listDeliveries", &format!("{path}deliveries/")),
+        ("listTenantDeliveries", "/api/v1/deliveries/"),
+        ("listTenantHistory", "/api/v1/history/"),
         ("readStats", &format!("{path}stats/")),
         ("listNotices", &format!("{path}notices/")),
         ("listHistory", &format!("{path}history/")),

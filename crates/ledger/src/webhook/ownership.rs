@@ -71,9 +71,9 @@ impl Ledger {
     }
 
     /// All webhooks that the tenant has or had.
-    pub async fn webhooks_known(&self, tenant: TenantId) -> Result<Vec<OwnWebhook>, LedgerError> {
+    pub async fn own_webhooks(&self, tenant: TenantId) -> Result<Vec<OwnWebhook>, LedgerError> {
         let all = known_to(tenant.as_uuid()).order((webhooks::tenant_id, webhooks::id));
-        let rows: Vec<(Uuid, bool, bool)> = self.run("webhooks_known", async |conn| all.load(conn).await).await?;
+        let rows: Vec<(Uuid, bool, bool)> = self.run("own_webhooks", async |conn| all.load(conn).await).await?;
         Ok(rows.into_iter().map(OwnWebhook::from).collect())
     }
 

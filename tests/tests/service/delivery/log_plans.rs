@@ -205,7 +205,7 @@ async fn no_list_and_no_step_of_the_leader_reads_all_that_a_webhook_with_very_ma
         }
     }
     let both = async |ledger: &Ledger, filter: &DeliveryFilter| {
-        let own = ledger.webhooks_known(tenant.into()).await.unwrap();
+        let own = ledger.own_webhooks(tenant.into()).await.unwrap();
         ledger.delivery_list((tenant.into(), &own), filter, page_of_log, Duration::ZERO).await.unwrap();
     };
     for filter in filters() {

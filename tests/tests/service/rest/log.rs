@@ -207,7 +207,7 @@ async fn a_page_ends_after_a_while_though_little_matches_and_the_next_goes_on_to
 /// twice.
 async fn by_bounds_in_time(system: &System, tenant: Uuid) -> HashSet<String> {
     let ledger = system.ledger_as("pages", 1);
-    let own = ledger.webhooks_known(tenant.into()).await.unwrap();
+    let own = ledger.own_webhooks(tenant.into()).await.unwrap();
     let (mut seen, mut filter) = (HashSet::new(), DeliveryFilter { is_test: Some(false), ..DeliveryFilter::default() });
     loop {
         let page = Page { after: None, limit: 20 };
