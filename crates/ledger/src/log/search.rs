@@ -262,7 +262,7 @@ impl Search {
         let frontier = DeliveryId::from(self.frontier().unwrap_or_default()).unix_millis();
         let span = self.began_at.saturating_sub(frontier);
         let target = DeliveryId::bound_at_millis(frontier.saturating_sub(span));
-        self.sequences.iter().copied().filter(|sequence| sequence.before > target).collect()
+        self.sequences.iter().copied().filter(|sequence| sequence.before >= target).collect()
     }
 
     /// Takes the rows of a step, and of each webhook that was read the last id, if it may have further rows.
