@@ -1,9 +1,10 @@
 //! The statement that reads logs step by step, composed of what was asked for.
 //!
 //! A step reads the next rows of each sequence along its index, whatever is asked for. The limit is inside, and the
-//! conditions are outside: with a range of ids or a condition beside it, the planner expects few rows. It may then read
-//! the range along the primary key, with the rows of every webhook, and sort what is left. The same goes for a condition on
-//! what may be absent (`$5 IS NULL OR …`). A day has millions of rows.
+//! conditions are outside: with a condition beside it, the planner expects few rows. It may then read the range of ids
+//! along the primary key, with the rows of every webhook, and sort what is left. The same goes for a condition on what may
+//! be absent (`$5 IS NULL OR …`). A day has millions of rows. The lower bound of ids is a parameter of a generic plan:
+//! of a range that it does not know, the planner expects a two-hundredth of the rows, whichever index it takes.
 
 use diesel::{
     deserialize::{self, FromSqlRow},
@@ -39,6 +40,8 @@ pub(super) struct LogStep<'a> {
     webhooks: Vec<Uuid>,
     /// The step begins below these ids.
     befores: Vec<Uuid>,
+    /// It ends here, if whole logs are read.
+    low: Uuid,
     /// The states of the unsuccessful deliveries to read; whole logs if there are none.
     unsuccessful: &'a [&'static str],
     /// The states to match; any if there are none.
@@ -60,8 +63,13 @@ pub(super) enum States {
 }
 
 impl<'a> LogStep<'a> {
-    /// Makes the step that looks for `needed` deliveries.
-    pub(super) fn new(sequences: &[Sequence], states: &'a States, filter: &DeliveryFilter, needed: usize) -> Self {
+    /// Makes the step that looks for `needed` deliveries down to an id.
+    pub(super) fn new(
+        (sequences, low): (&[Sequence], Uuid),
+        states: &'a States,
+        filter: &DeliveryFilter,
+        needed: usize,
+    ) -> Self {
         let (webhooks, befores) = sequences.iter().map(|sequence| (sequence.webhook, sequence.before)).unzip();
         let (unsuccessful, states): (&[_], &[_]) = match states {
             States::Unsuccessful(states) => (states, &[]),
@@ -77,7 +85,7 @@ impl<'a> LogStep<'a> {
         };
         let share = (STEP_ROWS / sequences.len().max(1)).max(LEAST_ROWS);
         let [looked_at, most] = [step.min(share), needed + 1].map(|most| i64::try_from(most).unwrap_or(i64::MAX));
-        Self { webhooks, befores, unsuccessful, states, event_type, event, is_test, looked_at, most }
+        Self { webhooks, befores, low, unsuccessful, states, event_type, event, is_test, looked_at, most }
     }
 
     /// Returns true if this number of rows of a sequence may not be all that it has.
@@ -93,7 +101,12 @@ impl<'a> LogStep<'a> {
             out.push_sql("state = w.state AND ");
         }
         out.push_sql(id);
-        out.push_sql(" < q.before ORDER BY webhook_id DESC, ");
+        out.push_sql(" < q.before");
+        if self.unsuccessful.is_empty() {
+            out.push_sql(" AND id >= ");
+            out.push_bind_param::<SqlUuid, _>(&self.low)?;
+        }
+        out.push_sql(" ORDER BY webhook_id DESC, ");
         out.push_sql(id);
         out.push_sql(" DESC LIMIT ");
         out.push_bind_param::<BigInt, _>(&self.looked_at)
@@ -216,7 +229,12 @@ mod tests {
     }
 
     fn step<'a>(count: usize, states: &'a States, filter: &DeliveryFilter) -> LogStep<'a> {
-        LogStep::new(&vec![Sequence { webhook: Uuid::nil(), before: Uuid::max() }; count], states, filter, 51)
+        LogStep::new(
+            (&vec![Sequence { webhook: Uuid::nil(), before: Uuid::max() }; count], Uuid::nil()),
+            states,
+            filter,
+            51,
+        )
     }
 
     /// The text of a step with these members of a filter, by the bits of a number.
@@ -241,8 +259,8 @@ mod tests {
         let asked =
             "true AND d.state = ANY ($4) AND d.event_type = $5 AND d.event_id = $6 AND d.is_test = $7 AS is_match";
         assert!(all.contains(asked), "{all}");
-        let inside = "FROM deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND id < q.before \
-                      ORDER BY webhook_id DESC, id DESC LIMIT $8) AS d) AS numbered";
+        let inside = "FROM deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND id < q.before AND id >= $8 \
+                      ORDER BY webhook_id DESC, id DESC LIMIT $9) AS d) AS numbered";
         assert!(all.contains(inside), "{all}");
         let unsuccessful = text(&dropped(), 0b1);
         let inside = "unsuccessful_deliveries WHERE webhook_id = ANY (ARRAY[q.webhook_id]) AND state = w.state \

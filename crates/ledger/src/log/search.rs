@@ -31,6 +31,8 @@ const MOST_BODIES: usize = 150;
 const QUICK_STEP: Duration = Duration::from_millis(50);
 /// The deliveries whose last attempts one statement looks up, at least.
 const LEAST_LOOKUPS: usize = 200;
+/// A day, in milliseconds.
+const DAY: u64 = 86_400_000;
 /// The most events of one id that are looked at for their times, of all tenants together.
 const MAX_READ_EVENTS: i64 = 1_000;
 
@@ -56,12 +58,13 @@ const FIND_TEXT: &str = "SELECT listed.place FROM unnest($1, $2, $3) WITH ORDINA
 /// A search under way.
 struct Search {
     states: States,
-    /// Webhooks whose deliveries were not read to the end.
+    /// The webhooks, and how far each was read.
     sequences: Vec<Sequence>,
     /// Matching rows, newest first. Above the frontier, none is missing.
     rows: BTreeMap<Reverse<DeliveryId>, (WebhookId, Delivery)>,
-    /// Where the search began, in Unix milliseconds.
-    began_at: u64,
+    /// Where the search began, or now, and the newest row that was read: their times in Unix milliseconds.
+    top: u64,
+    newest: Option<u64>,
 }
 
 impl Ledger {
@@ -81,12 +84,12 @@ impl Ledger {
         let own: HashMap<_, _> = webhooks.iter().map(|own| (own.id().as_uuid(), *own)).collect();
         while search.frontier().is_some_and(|frontier| frontier > first) {
             let needed = limit + 1 - found.len();
-            let chosen = search.blocking();
+            let (chosen, low) = search.blocking(first);
             // One statement, so that rows that come or go meanwhile are neither read twice nor skipped.
-            let step = LogStep::new(&chosen, &search.states, filter, needed);
+            let step = LogStep::new((&chosen, low), &search.states, filter, needed);
             let rows: Vec<LogRow> = self.run("delivery_list", async |conn| (&step).load(conn).await).await?;
             let ends = ends(&rows, chosen.len(), |count| step.is_cut(count));
-            search.take(&chosen, &ends, rows, |webhook, delivery| {
+            search.take((&chosen, low), &ends, rows, |webhook, delivery| {
                 let delivery = delivery.shown(own.get(&webhook)?.existence);
                 let is_wanted = filter.states.is_empty() || filter.states.contains(&delivery.state);
                 (is_wanted && delivery.id.as_uuid() >= first).then_some(delivery)
@@ -248,31 +251,43 @@ impl Search {
             false => States::Unsuccessful(names),
         };
         let sequences = webhooks.map(|own| Sequence { webhook: own.id().as_uuid(), before }).collect();
-        let began_at = DeliveryId::from(before.min(DeliveryId::bound_at(OffsetDateTime::now_utc()))).unix_millis();
-        Self { states, sequences, rows: BTreeMap::new(), began_at }
+        let top = DeliveryId::from(before.min(DeliveryId::bound_at(OffsetDateTime::now_utc()))).unix_millis();
+        Self { states, sequences, rows: BTreeMap::new(), top, newest: None }
     }
 
-    /// The id down to which every webhook was read. `None` at the end of all.
+    /// The id down to which every webhook was read. `None` if there is none.
     fn frontier(&self) -> Option<Uuid> {
         self.sequences.iter().map(|sequence| sequence.before).max()
     }
 
-    /// The webhooks to read next: those that keep the search from going as far again as it has come.
-    fn blocking(&self) -> Vec<Sequence> {
+    /// The webhooks to read next, and down to which id: those that keep the search from going as far again as it has come.
+    /// Of many logs, a step reads that far, or a day: so the partitions of earlier days stay closed.
+    fn blocking(&self, first: Uuid) -> (Vec<Sequence>, Uuid) {
         let frontier = DeliveryId::from(self.frontier().unwrap_or_default()).unix_millis();
-        let span = self.began_at.saturating_sub(frontier);
+        let span = self.newest.map_or(u64::MAX, |newest| newest.saturating_sub(frontier));
         let target = DeliveryId::bound_at_millis(frontier.saturating_sub(span));
-        self.sequences.iter().copied().filter(|sequence| sequence.before >= target).collect()
+        let chosen = self.sequences.iter().copied().filter(|sequence| sequence.before >= target).collect();
+        // Ever further: a log may be empty, and days without partitions cost next to nothing.
+        let down = DAY.max(7 * self.top.saturating_sub(frontier));
+        let low = match self.states {
+            States::OfLogs(_) if self.sequences.len() > 1 => {
+                DeliveryId::bound_at_millis(frontier.min(self.top).saturating_sub(down))
+            }
+            _ => Uuid::nil(),
+        };
+        (chosen, low.max(first))
     }
 
-    /// Takes the rows of a step, and of each webhook that was read the last id, if it may have further rows.
+    /// Takes the rows of a step down to `low`, and of each webhook that was read the last id, if it may have further ones.
     fn take(
         &mut self,
-        read: &[Sequence],
+        (read, low): (&[Sequence], Uuid),
         ends: &[Option<Uuid>],
         rows: Vec<LogRow>,
         shown: impl Fn(Uuid, Delivery) -> Option<Delivery>,
     ) {
+        let newest = rows.iter().map(|row| DeliveryId::from(row.id).unix_millis()).max();
+        self.newest = self.newest.or(newest);
         for row in rows {
             let webhook = row.place.checked_sub(1).and_then(|place| read.get(place)).map(|sequence| sequence.webhook);
             if let Some(webhook) = webhook
@@ -282,14 +297,11 @@ impl Search {
             }
         }
         let ends: HashMap<_, _> = read.iter().map(|sequence| sequence.webhook).zip(ends).collect();
-        self.sequences.retain_mut(|sequence| match ends.get(&sequence.webhook) {
-            None => true,
-            Some(None) => false,
-            Some(Some(end)) => {
-                sequence.before = *end;
-                true
+        for sequence in &mut self.sequences {
+            if let Some(end) = ends.get(&sequence.webhook) {
+                sequence.before = end.unwrap_or(low);
             }
-        });
+        }
     }
 
     /// Takes out the rows above the frontier.

@@ -96,6 +96,7 @@ fn parameters(text: &str) -> Vec<(&'static str, &'static str)> {
         ("unnest(", WORDS),
         ("unnest($1, ", IDS),
         ("id < ", ID),
+        ("id >= ", ("uuid", "'00000000-0000-0000-0000-000000000000'")),
         ("id > ", ID),
         ("\"id\" < ", ID),
         ("\"tenant_id\" = ", ID),

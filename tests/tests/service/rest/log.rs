@@ -258,6 +258,13 @@ async fn the_log_of_a_tenant_is_that_of_its_webhooks_in_one_order() {
         assert!(list.is_sorted_by(|before, after| before["id"].as_str() > after["id"].as_str()), "{query}");
     }
     assert_eq!(by_bounds_in_time(&system, tenant).await, expected.iter().cloned().collect());
+    // A search of empty logs comes to an end.
+    let (_, quiet) = system.tenant().await;
+    for _ in 0..2 {
+        quiet.create("https://localhost/", &["quote.closed"]).await;
+    }
+    let empty = quiet.get("/api/v1/deliveries/?is_test=true").await.json();
+    assert_eq!(empty, json!({"data": [], "next_cursor": null, "searched_until": null}));
     // A receiver knows the id alone. Nobody else finds it by that.
     let path = format!("/api/v1/deliveries/{}/", expected[0]);
     let of_webhook =
