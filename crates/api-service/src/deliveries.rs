@@ -20,9 +20,9 @@ const WEBHOOK_BUDGET: Duration = Duration::from_millis(30);
 /// Of the logs of all webhooks. Each of a thousand needs some microseconds for each day.
 const TENANT_BUDGET: Duration = Duration::from_millis(250);
 /// Of bodies, for a text.
-const TEXT_BUDGET: Duration = Duration::from_millis(500);
+const TEXT_BUDGET: Duration = Duration::from_millis(400);
 /// How long such a search waits for the tenant's earlier one, and for those of others.
-const TEXT_PATIENCE: Duration = Duration::from_millis(500);
+const TEXT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One delivery, with its body and every attempt.
 pub(crate) struct Detail {

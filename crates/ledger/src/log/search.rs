@@ -65,6 +65,8 @@ struct Search {
     /// Where the search began, or now, and the newest row that was read: their times in Unix milliseconds.
     top: u64,
     newest: Option<u64>,
+    /// How far down a step reads many logs, in milliseconds.
+    window: u64,
 }
 
 impl Ledger {
@@ -80,28 +82,35 @@ impl Ledger {
         let (began, limit) = (Instant::now(), usize::from(page.limit));
         let (mut found, mut bodies) = (Vec::new(), FIRST_BODIES);
         let (first, before) = self.bounds(tenant, filter, page.after).await?;
+        // No event fires more than a day ahead. Clocks may differ.
+        let before = before.min(DeliveryId::bound_at(OffsetDateTime::now_utc() + 2 * time::Duration::DAY));
         let mut search = Search::new(webhooks, &filter.states, before);
         let own: HashMap<_, _> = webhooks.iter().map(|own| (own.id().as_uuid(), *own)).collect();
         while search.frontier().is_some_and(|frontier| frontier > first) {
             let needed = limit + 1 - found.len();
+            // What a row does not tell is looked up for so many at once.
+            let looked_up = match (&filter.contains, filter.outcome) {
+                (Some(_), _) => needed.max(MOST_BODIES),
+                (None, Some(_)) => needed.max(LEAST_LOOKUPS),
+                (None, None) => needed,
+            };
             let (chosen, low) = search.blocking(first);
             // One statement, so that rows that come or go meanwhile are neither read twice nor skipped.
-            let step = LogStep::new((&chosen, low), &search.states, filter, needed);
+            let step = LogStep::new((&chosen, low), &search.states, filter, looked_up);
+            let asked = Instant::now();
             let rows: Vec<LogRow> = self.run("delivery_list", async |conn| (&step).load(conn).await).await?;
+            let is_quick = asked.elapsed() < QUICK_STEP;
             let ends = ends(&rows, chosen.len(), |count| step.is_cut(count));
             search.take((&chosen, low), &ends, rows, |webhook, delivery| {
                 let delivery = delivery.shown(own.get(&webhook)?.existence);
                 let is_wanted = filter.states.is_empty() || filter.states.contains(&delivery.state);
                 (is_wanted && delivery.id.as_uuid() >= first).then_some(delivery)
             });
+            search.widen(low, is_quick);
             let complete = search.complete();
             let mut rest = &complete[..];
             while !rest.is_empty() {
-                let at_once = match (&filter.contains, filter.outcome) {
-                    (Some(_), _) => bodies,
-                    (None, Some(_)) => needed.max(LEAST_LOOKUPS),
-                    (None, None) => needed,
-                };
+                let at_once = if filter.contains.is_some() { bodies } else { looked_up };
                 let (chunk, later) = rest.split_at(at_once.min(rest.len()));
                 let asked = Instant::now();
                 found.extend(self.matching(tenant, filter, chunk).await?);
@@ -252,7 +261,7 @@ impl Search {
         };
         let sequences = webhooks.map(|own| Sequence { webhook: own.id().as_uuid(), before }).collect();
         let top = DeliveryId::from(before.min(DeliveryId::bound_at(OffsetDateTime::now_utc()))).unix_millis();
-        Self { states, sequences, rows: BTreeMap::new(), top, newest: None }
+        Self { states, sequences, rows: BTreeMap::new(), top, newest: None, window: DAY }
     }
 
     /// The id down to which every webhook was read. `None` if there is none.
@@ -261,21 +270,30 @@ impl Search {
     }
 
     /// The webhooks to read next, and down to which id: those that keep the search from going as far again as it has come.
-    /// Of many logs, a step reads that far, or a day: so the partitions of earlier days stay closed.
+    /// Of many logs, a step reads a window: so the partitions of earlier days stay closed.
     fn blocking(&self, first: Uuid) -> (Vec<Sequence>, Uuid) {
         let frontier = DeliveryId::from(self.frontier().unwrap_or_default()).unix_millis();
         let span = self.newest.map_or(u64::MAX, |newest| newest.saturating_sub(frontier));
         let target = DeliveryId::bound_at_millis(frontier.saturating_sub(span));
-        let chosen = self.sequences.iter().copied().filter(|sequence| sequence.before >= target).collect();
-        // Ever further: a log may be empty, and days without partitions cost next to nothing.
-        let down = DAY.max(7 * self.top.saturating_sub(frontier));
         let low = match self.states {
             States::OfLogs(_) if self.sequences.len() > 1 => {
-                DeliveryId::bound_at_millis(frontier.min(self.top).saturating_sub(down))
+                DeliveryId::bound_at_millis(frontier.min(self.top).saturating_sub(self.window))
             }
             _ => Uuid::nil(),
         };
-        (chosen, low.max(first))
+        let low = low.max(first);
+        let is_chosen = |sequence: &Sequence| sequence.before >= target && sequence.before > low;
+        (self.sequences.iter().copied().filter(is_chosen).collect(), low)
+    }
+
+    /// Widens the window after a quick step that has read all of it: a log may be empty, and days without partitions cost
+    /// next to nothing.
+    fn widen(&mut self, low: Uuid, is_quick: bool) {
+        self.window = match is_quick {
+            false => DAY,
+            true if self.frontier() == Some(low) => self.window.saturating_mul(8),
+            true => self.window,
+        };
     }
 
     /// Takes the rows of a step down to `low`, and of each webhook that was read the last id, if it may have further ones.
