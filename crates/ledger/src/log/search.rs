@@ -286,13 +286,14 @@ impl Search {
         (self.sequences.iter().copied().filter(is_chosen).collect(), low)
     }
 
-    /// Widens the window after a quick step that has read all of it: a log may be empty, and days without partitions cost
-    /// next to nothing.
+    /// Widens the window after a step that has read all of it: a log may be empty, and days without partitions cost next to
+    /// nothing. A slow step that has not makes it a day again.
     fn widen(&mut self, low: Uuid, is_quick: bool) {
-        self.window = match is_quick {
-            false => DAY,
-            true if self.frontier() == Some(low) => self.window.saturating_mul(8),
-            true => self.window,
+        self.window = match (self.frontier() == Some(low), is_quick) {
+            (true, true) => self.window.saturating_mul(8),
+            (true, false) => self.window.saturating_mul(2),
+            (false, true) => self.window,
+            (false, false) => DAY,
         };
     }
 
