@@ -50,8 +50,9 @@ fn known_to(tenant: Uuid) -> _ {
     ))
 }
 
-impl From<(Uuid, bool, bool)> for OwnWebhook {
-    fn from((id, is_deleted, is_cancelling): (Uuid, bool, bool)) -> Self {
+impl OwnWebhook {
+    /// Reads a row of [`known_to`]. Nobody else makes a proof.
+    fn of_row((id, is_deleted, is_cancelling): (Uuid, bool, bool)) -> Self {
         let existence = match (is_deleted, is_cancelling) {
             (false, _) => Existence::Registered,
             (true, true) => Existence::Cancelling,
@@ -67,14 +68,14 @@ impl Ledger {
         let mine = known_to(tenant.as_uuid()).filter(webhooks::id.eq(id.as_uuid()));
         let row: Option<(Uuid, bool, bool)> =
             self.run("webhook_known", async |conn| mine.first(conn).await.optional()).await?;
-        Ok(row.map(OwnWebhook::from))
+        Ok(row.map(OwnWebhook::of_row))
     }
 
     /// All webhooks that the tenant has or had.
     pub async fn own_webhooks(&self, tenant: TenantId) -> Result<Vec<OwnWebhook>, LedgerError> {
         let all = known_to(tenant.as_uuid()).order((webhooks::tenant_id, webhooks::id));
         let rows: Vec<(Uuid, bool, bool)> = self.run("own_webhooks", async |conn| all.load(conn).await).await?;
-        Ok(rows.into_iter().map(OwnWebhook::from).collect())
+        Ok(rows.into_iter().map(OwnWebhook::of_row).collect())
     }
 
     /// The names of webhooks that the tenant has or had.
