@@ -85,7 +85,7 @@ impl Find<'_> {
                     @if found.deliveries.is_empty() {
                         p.nothing { @if is_all { "No body that is kept has this text." } @else { "None in this part of the log." } }
                     } @else {
-                        table.log.found {
+                        table.log {
                             thead { tr { th { "State" } th { "Event" } th { "Fired" } th { "Webhook" } th { "Last attempt" } } }
                             tbody { @for listed in &found.deliveries { (row(listed, &found.names, frame)) } }
                         }
