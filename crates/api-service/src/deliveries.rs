@@ -22,7 +22,7 @@ const TENANT_BUDGET: Duration = Duration::from_millis(250);
 /// Of bodies, for a text.
 const TEXT_BUDGET: Duration = Duration::from_millis(400);
 /// How long such a search waits for the tenant's earlier one, and for those of others.
-const TEXT_PATIENCE: Duration = Duration::from_secs(1);
+const TEXT_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One delivery, with its body and every attempt.
 pub(crate) struct Detail {
@@ -76,7 +76,7 @@ pub(crate) async fn search(
         None => caller.ledger.own_webhooks(tenant).await?,
     };
     let turn = match filter.contains {
-        Some(_) => Some(caller.searches.turn(tenant, TEXT_PATIENCE).await.ok_or(ApiError::Searching)?),
+        Some(_) => Some(caller.searches.turn(tenant, TEXT_WAIT_TIMEOUT).await.ok_or(ApiError::Searching)?),
         None => None,
     };
     let (ledger, budget) = match (&turn, webhook) {

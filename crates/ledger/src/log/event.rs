@@ -23,7 +23,7 @@ use crate::{
 /// The most events of one id that are shown. Its publisher may have used it with several types or times.
 const MAX_EVENTS: usize = 10;
 /// The most events of one id that are looked at, of all tenants together.
-const MAX_READ_EVENTS: i64 = 1_000;
+pub(super) const MAX_READ_EVENTS: i64 = 1_000;
 
 /// A tenant's events of one id.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use crate::lists::known;
 const STEP_ROWS: usize = 2_000;
 const STEP_LOOKUPS: usize = 500;
 /// The least rows that a statement reads of each sequence.
-const LEAST_ROWS: usize = 8;
+const MIN_ROWS: usize = 8;
 
 /// The deliveries of a webhook, in the order of their ids, and how far they were read.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ impl<'a> LogStep<'a> {
             true => STEP_ROWS,
             false => STEP_LOOKUPS,
         };
-        let share = (STEP_ROWS / sequences.len().max(1)).max(LEAST_ROWS);
+        let share = (STEP_ROWS / sequences.len().max(1)).max(MIN_ROWS);
         let [looked_at, most] = [step.min(share), needed + 1].map(|most| i64::try_from(most).unwrap_or(i64::MAX));
         Self { webhooks, befores, low, unsuccessful, states, event_type, event, is_test, looked_at, most }
     }
@@ -175,9 +175,10 @@ impl QueryFragment<Pg> for LogStep<'_> {
     }
 }
 
-/// The place of the sequence, the columns of a delivery, and the id that was read, which matches or ends a full step.
+/// The columns of a delivery.
 type Columns =
     (SqlUuid, SqlUuid, Text, Bool, Text, SmallInt, Timestamptz, Nullable<Timestamptz>, Nullable<Timestamptz>);
+/// The place of a sequence, a delivery, the id that was read, and whether it matches, or ends a full step.
 type StepColumns = (BigInt, Columns, SqlUuid, Bool, Bool);
 
 impl Query for LogStep<'_> {

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::{
     Delivery, DeliveryFilter, DeliveryPage, LastAttempt, ListedDelivery,
+    event::MAX_READ_EVENTS,
     query::{LogRow, LogStep, Sequence, States},
 };
 use crate::{
@@ -27,15 +28,14 @@ use crate::{
 /// The deliveries whose bodies one statement searches: the first one, and at most. Those of 256 KiB each take some tenths
 /// of a second. After a quick one, the next one has twice as many.
 const FIRST_BODIES: usize = 50;
-const MOST_BODIES: usize = 150;
+const MAX_BODIES: usize = 150;
 const QUICK_STEP: Duration = Duration::from_millis(50);
 /// The deliveries whose last attempts one statement looks up, at least.
-const LEAST_LOOKUPS: usize = 200;
-/// A day, in milliseconds.
-const DAY: u64 = 86_400_000;
-/// The most events of one id that are looked at for their times, of all tenants together.
-const MAX_READ_EVENTS: i64 = 1_000;
+const MIN_LOOKUPS: usize = 200;
+/// The window of the first step over many logs: a day.
+const FIRST_WINDOW_MILLIS: u64 = 86_400_000;
 
+/// The earliest and the latest time of tenant $2's events of id $1, and whether some of that id were not looked at.
 const FIND_TIMES: &str = "SELECT min(occurred_at) FILTER (WHERE tenant_id = $2), \
        max(occurred_at) FILTER (WHERE tenant_id = $2), count(*) >= $3 \
      FROM (SELECT occurred_at, tenant_id FROM events WHERE id = $1 LIMIT $3) AS looked_at";
@@ -65,7 +65,7 @@ struct Search {
     /// Where the search began, or now, and the newest row that was read: their times in Unix milliseconds.
     top: u64,
     newest: Option<u64>,
-    /// How far down a step reads many logs, in milliseconds.
+    /// The span that a step over many logs reads, in milliseconds.
     window: u64,
 }
 
@@ -88,10 +88,10 @@ impl Ledger {
         let own: HashMap<_, _> = webhooks.iter().map(|own| (own.id().as_uuid(), *own)).collect();
         while search.frontier().is_some_and(|frontier| frontier > first) {
             let needed = limit + 1 - found.len();
-            // What a row does not tell is looked up for so many at once.
+            // Texts and outcomes are looked up for this number of rows by one statement.
             let looked_up = match (&filter.contains, filter.outcome) {
-                (Some(_), _) => needed.max(MOST_BODIES),
-                (None, Some(_)) => needed.max(LEAST_LOOKUPS),
+                (Some(_), _) => needed.max(MAX_BODIES),
+                (None, Some(_)) => needed.max(MIN_LOOKUPS),
                 (None, None) => needed,
             };
             let (chosen, low) = search.blocking(first);
@@ -114,7 +114,7 @@ impl Ledger {
                 let (chunk, later) = rest.split_at(at_once.min(rest.len()));
                 let asked = Instant::now();
                 found.extend(self.matching(tenant, filter, chunk).await?);
-                bodies = if asked.elapsed() < QUICK_STEP { (bodies * 2).min(MOST_BODIES) } else { FIRST_BODIES };
+                bodies = if asked.elapsed() < QUICK_STEP { (bodies * 2).min(MAX_BODIES) } else { FIRST_BODIES };
                 if found.len() > limit {
                     found.truncate(limit);
                     let next = found.last().map(|last: &ListedDelivery| last.delivery.id);
@@ -187,7 +187,7 @@ impl Ledger {
         Ok(earliest.zip(latest).filter(|_| !is_cut))
     }
 
-    /// Those of the deliveries that match what their rows do not tell.
+    /// Keeps the deliveries that match the filter's text and outcome, which their rows do not show.
     async fn matching(
         &self,
         tenant: TenantId,
@@ -209,7 +209,7 @@ impl Ledger {
         Ok(listed.filter(is_wanted).collect())
     }
 
-    /// Those of the deliveries whose bodies contain a text. A body that has expired contains none.
+    /// Keeps the deliveries with a text in their body. A body that has expired contains none.
     async fn events_containing(
         &self,
         tenant: TenantId,
@@ -261,7 +261,7 @@ impl Search {
         };
         let sequences = webhooks.map(|own| Sequence { webhook: own.id().as_uuid(), before }).collect();
         let top = DeliveryId::from(before.min(DeliveryId::bound_at(OffsetDateTime::now_utc()))).unix_millis();
-        Self { states, sequences, rows: BTreeMap::new(), top, newest: None, window: DAY }
+        Self { states, sequences, rows: BTreeMap::new(), top, newest: None, window: FIRST_WINDOW_MILLIS }
     }
 
     /// The id down to which every webhook was read. `None` if there is none.
@@ -293,7 +293,7 @@ impl Search {
             (true, true) => self.window.saturating_mul(8),
             (true, false) => self.window.saturating_mul(2),
             (false, true) => self.window,
-            (false, false) => DAY,
+            (false, false) => FIRST_WINDOW_MILLIS,
         };
     }
 
@@ -323,7 +323,7 @@ impl Search {
         }
     }
 
-    /// Takes out the rows above the frontier.
+    /// Removes and returns the rows from the frontier on.
     fn complete(&mut self) -> Vec<(WebhookId, Delivery)> {
         let rest = match self.frontier() {
             // The row at the frontier was read.
